@@ -1,0 +1,121 @@
+"""How a value lies on a mesh of devices.
+
+A `Mesh` has named axes (`x=2, y=4`).  A `Sharding` gives, for each dimension of the value, the mesh axes that divide it
+(major to minor), and the axes over which the value is a partial result that still has to be combined.
+An axis that appears in neither replicates the value.  Text: `@[x,_]`, `@[_,_]+sum(y)`, with a stage `@[x,_]/1`.
+
+Shard `i` of `n` of a dimension of size `d` holds the rows `[offset(i), offset(i+1))`, where `offset(i) = ceil(i*d/n)` unless the
+mesh axis has weights: uneven sizes are ordinary, the first shards get the extra rows, and a shard may be empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+from compiler.ir.dims import KnownDim, add, ceil_div, mul
+from compiler.ir.errors import IrError
+
+COMBINES = ("sum", "max", "min", "prod", "any", "all")
+
+
+@dataclass(frozen=True)
+class MeshAxis:
+    """One axis: its size and, where devices differ in speed, the integer share of each index (rows go in proportion)."""
+
+    name: str
+    size: int
+    shares: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or (self.shares and (len(self.shares) != self.size or min(self.shares) < 0 or sum(self.shares) < 1)):
+            raise IrError(f"mesh axis {self.name!r}: size {self.size} with shares {self.shares}, expected one share for each index")
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.size}" + (f"({','.join(map(str, self.shares))})" if self.shares else "")
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Named axes over `devices`, row-major: coordinate (i, j) of axes (x, y) is `devices[i*size(y) + j]`."""
+
+    axes: tuple[MeshAxis, ...]
+    devices: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if math.prod(a.size for a in self.axes) != len(self.devices):
+            raise IrError(f"mesh {self}: {len(self.devices)} devices do not fill the axes")
+
+    def __str__(self) -> str:
+        return "[" + ", ".join(map(str, self.axes)) + "]"
+
+    def axis(self, name: str) -> MeshAxis:
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        raise IrError(f"mesh {self} has no axis {name!r}")
+
+    def coordinates(self) -> Iterator[dict[str, int]]:
+        """One `{axis: index}` for each device, in device order."""
+        names = [a.name for a in self.axes]
+        for indices in product(*(range(a.size) for a in self.axes)):
+            yield dict(zip(names, indices, strict=True))
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """`dims[d]` names the mesh axes that divide dimension d; `partial` pairs each unreduced axis with its combine operator."""
+
+    dims: tuple[tuple[str, ...], ...]
+    partial: tuple[tuple[str, str], ...] = ()
+    stage: int = 0
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        used = [a for axes in self.dims for a in axes] + [a for a, _ in self.partial]
+        if len(used) != len(set(used)):
+            raise IrError(f"sharding {self} uses a mesh axis twice")
+        for axis, combine in self.partial:
+            if combine not in COMBINES:
+                raise IrError(f"sharding {self}: {combine!r} over {axis!r} is no combine operator, expected one of {COMBINES}")
+        object.__setattr__(self, "partial", tuple(sorted(self.partial)))
+        object.__setattr__(self, "_hash", hash((self.dims, self.partial, self.stage)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        dims = ",".join("*".join(axes) or "_" for axes in self.dims)
+        partial = "".join(f"+{combine}({axis})" for axis, combine in self.partial)
+        return f"[{dims}]{partial}" + (f"/{self.stage}" if self.stage else "")
+
+    @property
+    def is_replicated(self) -> bool:
+        return not self.partial and not any(self.dims)
+
+    def axes(self) -> frozenset[str]:
+        return frozenset(a for axes in self.dims for a in axes) | {a for a, _ in self.partial}
+
+
+def replicated(rank: int) -> Sharding:
+    return Sharding(((),) * rank)
+
+
+def sharded(rank: int, dim: int, axis: str) -> Sharding:
+    """Dimension `dim` divided over one mesh axis, everything else whole."""
+    return Sharding(tuple((axis,) if d == dim else () for d in range(rank)))
+
+
+def offset(size: KnownDim, axis: MeshAxis, index: int) -> KnownDim:
+    """The first row of shard `index` (0..n) of a dimension of `size` rows: ceil(index*size/n), or by the axis's shares."""
+    if axis.shares:
+        return ceil_div(mul(sum(axis.shares[:index]), size), sum(axis.shares))
+    return ceil_div(mul(index, size), axis.size)
+
+
+def extent(size: KnownDim, axis: MeshAxis, index: int) -> tuple[KnownDim, KnownDim]:
+    """(first row, number of rows) of shard `index`."""
+    start = offset(size, axis, index)
+    return start, add(offset(size, axis, index + 1), mul(-1, start))
