@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from keyword import iskeyword
 from typing import TypeAlias
 
 from compiler.ir.errors import IrError
@@ -46,15 +47,8 @@ class Atom:
 
 def _parenthesised(dim: KnownDim) -> str:
     text = str(dim)
-    return (
-        text
-        if text.isidentifier()
-        or text.isdigit()
-        or text.endswith(")")
-        and text.startswith(("ceil(", "floor(", "max(", "min("))
-        and _one_call(text)
-        else f"({text})"
-    )
+    bare = text.isidentifier() or text.isdigit() or (text.startswith(("ceil(", "floor(", "max(", "min(")) and _one_call(text))
+    return text if bare else f"({text})"
 
 
 def _one_call(text: str) -> bool:
@@ -121,7 +115,7 @@ def _term_text(monomial: Monomial, coefficient: int) -> str:
 
 def symbol(name: str) -> Expr:
     """The size called `name`, an identifier."""
-    if not name.isidentifier() or name in ("ceil", "floor", "max", "min"):
+    if not (name.isascii() and name.isidentifier()) or iskeyword(name) or name in ("ceil", "floor", "max", "min"):
         raise IrError(f"dimension name {name!r} is not usable, expected an identifier such as 'b'")
     return Expr((((Atom("symbol", name),), 1),))
 

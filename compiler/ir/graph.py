@@ -1,8 +1,8 @@
 """A graph of operators.  The only module that touches networkx mutably.
 
-Nodes are frozen `Node`s keyed by name in a `MultiDiGraph`; edges are the only record of connectivity.  A data edge is keyed by the consumer's
-slot and carries the producer's port (so parallel edges and ports survive); a control edge has the key `CONTROL`.  A data edge marked `back`
-closes a v1 loop (NextIteration -> Merge) and is ignored by `order`.
+Nodes are frozen `Node`s keyed by name in a `MultiDiGraph`; edges are the only record of connectivity.  A data edge is keyed by the
+consumer's slot and carries the producer's port (so parallel edges and ports survive); a control edge has the key `CONTROL`.  A data edge
+marked `back` closes a v1 loop (NextIteration -> Merge) and is ignored by `order`.
 
 Graph inputs are nodes with the pseudo-op `Input`; outputs are named references to values.  All change goes through the few mutators,
 each of which bumps `version`: what the graph counted is what changed.
@@ -11,107 +11,23 @@ each of which bumps `version`: what the graph counted is what changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import networkx as nx
 
 from compiler.ir.errors import IrError
-from compiler.ir.types import DType, Shape, TensorType
-from compiler.ir.weights import Literal
+from compiler.ir.node import CONTROL, INPUT, Attr, Edge, FunctionRef, Needs, Node, Output, ShapeAttr, Use, Value, attr_key, attrs_key
+from compiler.ir.types import TensorType
 
-CONTROL = "^"
-INPUT = "Input"
+__all__ = [
+    "CONTROL", "INPUT", "Attr", "Edge", "FunctionRef", "Graph", "Needs", "Node", "Output", "ShapeAttr", "Use", "Value",
+    "attr_key", "attrs_key",
+]  # fmt: skip
 
-
-@dataclass(frozen=True)
-class FunctionRef:
-    """An attribute that names a graph of the module: `@body`."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class ShapeAttr:
-    """A TensorShapeProto attribute: static or unknown dimensions only."""
-
-    shape: tuple[int | None, ...] | None
-
-
-Attr: TypeAlias = "int | float | bool | str | bytes | DType | ShapeAttr | FunctionRef | Literal | tuple[Attr, ...]"
-"""Attribute values.  Strings are `str` when valid UTF-8, else `bytes`; `DType` is a type attribute; lists are tuples."""
-
-
-class Value(NamedTuple):
-    """Output `port` of node `node`."""
-
-    node: str
-    port: int = 0
-
-    def __str__(self) -> str:
-        return f"%{self.node}" + (f":{self.port}" if self.port else "")
-
-
-class Use(NamedTuple):
-    """Operand `slot` of node `user`."""
-
-    user: str
-    slot: int
-
-
-class Output(NamedTuple):
-    """A named result of the graph."""
-
-    name: str
-    value: Value
-
-
-@dataclass(frozen=True)
-class Node:
-    """An operator: what it is, not how it is connected.
-
-    `types` has one entry for each output.  `device` is a device string or "" (unplaced; before placement it is the user's pin).
-    `origin` names the layers or original nodes it comes from.
-    Attributes equal to the OpDef's default, and type or number attributes that the operands determine, are not stored.
-    """
-
-    name: str
-    op: str
-    attrs: Mapping[str, Attr] = field(default_factory=dict)
-    types: tuple[TensorType, ...] = ()
-    device: str = ""
-    origin: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
-        object.__setattr__(self, "types", tuple(self.types))
-        object.__setattr__(self, "origin", tuple(sorted(set(self.origin))))
-
-    @property
-    def type(self) -> TensorType:
-        """The type of the only output."""
-        if len(self.types) != 1:
-            raise IrError(f"{self.op} {self.name!r} has {len(self.types)} outputs, expected one")
-        return self.types[0]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Who needs a value, or any output of a node: the one answer every pass asks for."""
-
-    data: tuple[Use, ...]
-    control: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    @property
-    def anyone(self) -> bool:
-        return bool(self.data or self.control or self.outputs)
-
-    def only(self, user: str) -> bool:
-        """Is one data operand of `user` the whole need?"""
-        return len(self.data) == 1 and self.data[0].user == user and not self.control and not self.outputs
+MultiDiGraph: TypeAlias = Any
+"""networkx has no types of its own; this is the one place that says so."""
 
 
 class Graph:
@@ -121,7 +37,7 @@ class Graph:
         self.name = name
         self.version = 0
         self.attrs: dict[str, Attr] = dict(attrs or {})
-        self._nodes = nx.MultiDiGraph()
+        self._nodes: MultiDiGraph = nx.MultiDiGraph()
         self._inputs: tuple[str, ...] = ()
         self._outputs: tuple[Output, ...] = ()
         self._taken: dict[str, int] = {}
@@ -156,7 +72,7 @@ class Graph:
         return self._outputs
 
     @property
-    def view(self) -> nx.MultiDiGraph:
+    def view(self) -> MultiDiGraph:
         """A read-only networkx view, for algorithms; node data holds `node`, edge data `port` and `back`."""
         return nx.freeze(self._nodes.copy(as_view=True))
 
@@ -166,6 +82,16 @@ class Graph:
         found.sort()
         return tuple(Value(source, port) for _, source, port in found)
 
+    def edges(self, name: str) -> tuple[Edge, ...]:
+        """The data edges into `name`, by slot: its operands and which of them are back edges."""
+        found = [
+            Edge(key, Value(source, data["port"]), bool(data["back"]))
+            for source, edges in self._in_edges(name)
+            for key, data in edges.items()
+            if key != CONTROL
+        ]
+        return tuple(sorted(found))
+
     def is_back(self, use: Use) -> bool:
         """Does this operand close a v1 loop?"""
         return any(edges[use.slot]["back"] for _, edges in self._in_edges(use.user) if use.slot in edges)
@@ -174,7 +100,7 @@ class Graph:
         """Nodes that must run before `name`, sorted by name."""
         return tuple(sorted(source for source, edges in self._in_edges(name) if CONTROL in edges))
 
-    def _in_edges(self, name: str) -> list[tuple[str, dict[int | str, dict[str, int]]]]:
+    def _in_edges(self, name: str) -> list[tuple[str, dict[Any, dict[str, Any]]]]:
         try:
             return list(self._nodes._pred[name].items())
         except KeyError:
@@ -210,6 +136,22 @@ class Graph:
                     found = Use(user, key)
         return found
 
+    def is_needed(self, name: str) -> bool:
+        """Does anyone need this node: a user by data or control, or an output?  Constant time at any fan-out."""
+        return bool(self._nodes._succ[name]) or any(o.value.node == name for o in self._outputs)
+
+    def outsider(self, name: str, among: Container[str]) -> str | None:
+        """Someone who needs `name` other than as a data operand of a node in `among`, in words; None if nobody does.  Stops at one."""
+        for output in self._outputs:
+            if output.value.node == name:
+                return f"output {output.name!r}"
+        for user, edges in self._nodes._succ[name].items():
+            if user not in among:
+                return repr(user)
+            if CONTROL in edges:
+                return f"{user!r} (by control)"
+        return None
+
     def type_of(self, value: Value) -> TensorType:
         types = self.node(value.node).types
         if not 0 <= value.port < len(types):
@@ -222,7 +164,7 @@ class Graph:
         return tuple(self.type_of(v) for v in self.operands(name))
 
     def order(self) -> tuple[str, ...]:
-        """Node names, producers first (v1 back edges ignored), otherwise in insertion order: deterministic, and a fixed point of printing."""
+        """Node names, producers first (v1 back edges ignored), else in insertion order: deterministic, a fixed point of printing."""
         if self._order is None or self._order[0] != self.version:
             self._order = (self.version, self._topological())
         return self._order[1]
@@ -380,6 +322,16 @@ class Graph:
             self._nodes.add_edge(source, name, key=CONTROL)
         if wanted != present:
             self.version += 1
+
+    def set_node(self, node: Node) -> None:
+        """Change what the node of this name is (op, attributes, types, ...) and keep how it is connected; every port in use must remain."""
+        users = self._nodes._succ[self.node(node.name).name].values()
+        ports = [edge["port"] for edges in users for key, edge in edges.items() if key != CONTROL]
+        ports += [o.value.port for o in self._outputs if o.value.node == node.name]
+        if max(ports, default=-1) >= len(node.types):
+            found = f"{node.op} of {len(node.types)} outputs"
+            raise IrError(f"graph {self.name!r}: {node.name!r} cannot become a {found}, port {max(ports)} is used")
+        self._update(node)
 
     def set_attrs(self, name: str, attrs: Mapping[str, Attr]) -> None:
         """Replace all attributes of a node."""
