@@ -3,8 +3,8 @@
 One entry per TensorFlow op, in the file of its family; `registry.py` is the literal table of them.  Everything else in the compiler asks
 an entry's functions and traits, never the op's name.  An op without an entry is opaque: never cut, fused, folded or moved.
 
-The heart is the *sharding rule*, as in Shardy's OpShardingRule: every dimension of every operand and result is written as a list of *factors*,
-major to minor.  MatMul is `m k, k n -> m n`.  A factor that runs over a mesh axis divides every dimension it is major in:
+The heart is the *sharding rule*, as in Shardy's OpShardingRule: every dimension of every operand and result is written as a list of
+*factors*, major to minor.  MatMul is `m k, k n -> m n`.  A factor that runs over a mesh axis divides every dimension it is major in:
 
     parallel    the results have it too: shards are independent and the results are concatenated
     reduction   no result has it: each shard is a partial result, joined by `combine` (sum, max, ...)
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
-from compiler.ir.dims import Dim, KnownDim, mul
+from compiler.ir.dims import Dim, KnownDim, exact_div, mul
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Attr
 from compiler.ir.sharding import Sharding
@@ -53,15 +53,27 @@ class Trait(Enum):
     CONTROL_FLOW = auto()  # If, While, Case: runs bodies some number of times
     LOOP = auto()  # v1 Switch, Merge, Enter, Exit, NextIteration
     HANDLE = auto()  # yields a resource handle
+    OWN_STATE = auto()  # each run makes a resource of its own (TensorArray, Stack)
     COLLECTIVE = auto()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a body takes and gives: the types of its inputs and outputs, in order."""
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
 
 
 @dataclass(frozen=True)
 class Operation:
     """A node as its spec sees it: attributes with the OpDef's defaults filled in, operand types, and what is known of operand values.
 
+    `attrs` also holds the type and number attributes that the operands determine (`T`, `N`, `Tin`).
     `constant(i)` is the array of operand i where it is a compile-time constant, else None.
-    `contents[i]` is the symbolic content of a small integer operand.  `results` is empty while `infer` runs.
+    `contents[i]` is the symbolic content of a small integer operand.  `results` are the node's recorded types: rules, FLOPs and
+    `localize` read them; `infer` does only where nothing else says what the node yields (Input, Variable, an opaque op's dtypes).
+    `body(name)` is the signature of a function that an attribute names.
     """
 
     name: str
@@ -71,6 +83,14 @@ class Operation:
     results: tuple[TensorType, ...] = ()
     constants: Callable[[int], Array | None] = field(default=lambda _: None, compare=False)
     contents: tuple[Content, ...] = ()
+    bodies: Callable[[str], Signature | None] = field(default=lambda _: None, compare=False)
+
+    def body(self, name: str) -> Signature:
+        """The signature of the function `name`."""
+        found = self.bodies(name)
+        if found is None:
+            raise IrError(f"{self.op} {self.name!r} names function @{name}, which is not known here")
+        return found
 
     def constant(self, slot: int) -> Array | None:
         return self.constants(slot) if -len(self.operands) <= slot < len(self.operands) else None
@@ -119,7 +139,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Factor:
-    """One loop of the op.  `halo` = (lo, hi, stride): shard rows [s, e) of the result need operand rows [s*stride - lo, (e-1)*stride + 1 + hi)."""
+    """One loop of the op.
+
+    `halo` = (lo, hi, stride): rows [s, e) of the result need the operand's rows [s*stride - lo, (e-1)*stride + 1 + hi), clipped to those
+    it has; `localize` pads what was clipped.  `size` counts the result's rows, the operand's dimension has its own size.
+    A factor may divide an operand and no result without being a reduction: the result is then the same on every shard.
+    """
 
     name: str
     size: Dim
@@ -161,8 +186,16 @@ class ShardingRule:
         places = [dim for value in (*self.operands, *self.results) if value is not None for dim in value if name in dim]
         return bool(places) and all(dim[0] == name for dim in places)
 
+    def divides_evenly(self, name: str, parts: int) -> bool:
+        """Do shard boundaries of the factor fall on those of `Sharding` in each dimension it is major in, whatever the sizes?
+
+        They do where the factor is the whole dimension; in a compound dimension `(b s)` only if `parts` divides b."""
+        size = self.factor(name).size
+        alone = all(dim == (name,) for value in (*self.operands, *self.results) if value is not None for dim in value if name in dim)
+        return alone or (size is not None and exact_div(size, parts) is not None)
+
     def shardings(self, assignment: Mapping[str, str]) -> tuple[tuple[Sharding | None, ...], tuple[Sharding | None, ...]]:
-        """Operand and result shardings when each factor runs over the mesh axis `assignment[factor]` (None: an undividable value, replicated)."""
+        """Operand and result shardings when each factor runs over the mesh axis `assignment[factor]` (None: a value never divided)."""
         partial = tuple((axis, self.factor(f).combine) for f, axis in assignment.items() if self.factor(f).kind is Kind.REDUCTION)
 
         def of(value: tuple[DimFactors, ...] | None, unreduced: tuple[tuple[str, str], ...]) -> Sharding | None:
@@ -176,15 +209,15 @@ class ShardingRule:
 def einsum_rule(
     text: str, sizes: Mapping[str, Dim], reductions: Mapping[str, str] | None = None, whole: tuple[str, ...] = ()
 ) -> ShardingRule:
-    """A rule from its sugar, `"m k, k n -> m n"`: one factor a dimension, `1` an undivided dimension, `-` a value never divided, `(h w)` compound.
+    """A rule from its sugar, `"m k, k n -> m n"`: one factor a dimension, `1` an undivided one, `-` a value never divided, `(h w)` compound.
 
-    `reductions` gives the combine operator of each factor that no result has (default sum)."""
+    `reductions` gives the combine operator of each factor that no result has (default sum).  A factor of unknown size is whole."""
     left, right = text.split("->")
     operands, results = (tuple(_parse_value(v) for v in side.split(",")) if side.strip() else () for side in (left, right))
     in_results = {f for value in results if value is not None for dim in value for f in dim}
     factors = []
     for name in dict.fromkeys(f for value in (*operands, *results) if value is not None for dim in value for f in dim):
-        if name in whole:
+        if name in whole or sizes[name] is None:
             factors.append(Factor(name, sizes[name], Kind.WHOLE))
         elif name in in_results:
             factors.append(Factor(name, sizes[name]))
@@ -223,7 +256,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Finish:
-    """An elementwise op applied to a combined result: `op(result, content)`; Mean over a split axis is Sum, then RealDiv by the row count."""
+    """An elementwise op applied to a combined result: `op(result, content)`; Mean over a split axis is Sum, then RealDiv by the count."""
 
     op: str
     content: KnownDim
@@ -251,7 +284,7 @@ class OpSpec:
 
     `infer`     operand types, attributes, contents -> result types; raises IrError when they do not fit.
     `rule`      the sharding rule; None: the op is never divided.
-    `content`   symbolic content of result 0, for ops that compute shapes.
+    `content`   symbolic content of result 0, for ops that compute shapes; `contents` that of every result, for ops with several.
     `flops`     floating-point operations of the whole op (default: `point_flops` x the rule's points, else per result element).
     `localize`  how a shard differs from the whole op (default: not at all).
     `double`    has a float64 kernel (for the validation's reference run).
@@ -262,6 +295,7 @@ class OpSpec:
     rule: Rule | None = None
     traits: frozenset[Trait] = frozenset()
     content: Callable[[Operation], Content] | None = None
+    contents: Callable[[Operation], tuple[Content, ...]] | None = None
     flops: Callable[[Operation], KnownDim | None] | None = None
     point_flops: int = 1
     localize: Localize | None = None
