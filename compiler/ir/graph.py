@@ -324,13 +324,11 @@ class Graph:
             self.version += 1
 
     def set_node(self, node: Node) -> None:
-        """Change what the node of this name is (op, attributes, types, ...) and keep how it is connected; every port in use must remain."""
+        """Change what the node of this name is (op, attributes, types, ...), keep how it is connected; ports in use must remain."""
         users = self._nodes._succ[self.node(node.name).name].values()
-        ports = [edge["port"] for edges in users for key, edge in edges.items() if key != CONTROL]
-        ports += [o.value.port for o in self._outputs if o.value.node == node.name]
-        if max(ports, default=-1) >= len(node.types):
-            found = f"{node.op} of {len(node.types)} outputs"
-            raise IrError(f"graph {self.name!r}: {node.name!r} cannot become a {found}, port {max(ports)} is used")
+        gone = [p for p in range(len(node.types), len(self.node(node.name).types)) if self.needs(Value(node.name, p)).anyone]
+        if gone:
+            raise IrError(f"graph {self.name!r}: {node.name!r} cannot become {node.op} with {len(node.types)} outputs, port {gone[0]} is used")
         self._update(node)
 
     def set_attrs(self, name: str, attrs: Mapping[str, Attr]) -> None:
