@@ -1,0 +1,1 @@
+"""The room that writes TensorFlow and runs it."""
