@@ -325,10 +325,11 @@ class Graph:
 
     def set_node(self, node: Node) -> None:
         """Change what the node of this name is (op, attributes, types, ...), keep how it is connected; ports in use must remain."""
-        users = self._nodes._succ[self.node(node.name).name].values()
         gone = [p for p in range(len(node.types), len(self.node(node.name).types)) if self.needs(Value(node.name, p)).anyone]
         if gone:
-            raise IrError(f"graph {self.name!r}: {node.name!r} cannot become {node.op} with {len(node.types)} outputs, port {gone[0]} is used")
+            raise IrError(
+                f"graph {self.name!r}: {node.name!r} cannot become {node.op} with {len(node.types)} outputs, port {gone[0]} is used"
+            )
         self._update(node)
 
     def set_attrs(self, name: str, attrs: Mapping[str, Attr]) -> None:

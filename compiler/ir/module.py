@@ -14,7 +14,10 @@ from compiler.ir.weights import Literal, Stores
 
 @dataclass(frozen=True)
 class Variable:
-    """A named piece of state.  `initial` is its stored value, None where it is uninitialised."""
+    """A named piece of state.  `initial` is its stored value, None where it is uninitialised.
+
+    `written_elsewhere`, `read_elsewhere`: something outside this module (a signature kept as it is) writes or reads it.
+    """
 
     name: str
     type: TensorType
@@ -22,6 +25,8 @@ class Variable:
     trainable: bool = True
     device: str = ""
     sharding: Sharding | None = None
+    written_elsewhere: bool = False
+    read_elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class Module:
         return tuple(done)
 
     def __str__(self) -> str:
-        from compiler.ir.text import print_module
+        from compiler.ir.text import print_module  # late: the text form knows modules, so this module cannot know it at import
 
         return print_module(self)
 

@@ -11,6 +11,7 @@ mesh axis has weights: uneven sizes are ordinary, the first shards get the extra
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,6 +20,10 @@ from compiler.ir.dims import KnownDim, add, ceil_div, mul
 from compiler.ir.errors import IrError
 
 COMBINES = ("sum", "max", "min", "prod", "any", "all")
+
+
+def _is_axis_name(name: str) -> bool:
+    return name.isidentifier() and name.isascii() and name != "_"
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class MeshAxis:
     shares: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not _is_axis_name(self.name):
+            raise IrError(f"mesh axis name {self.name!r} is not usable, expected an identifier such as 'x'")
         if self.size < 1 or (self.shares and (len(self.shares) != self.size or min(self.shares) < 0 or sum(self.shares) < 1)):
             raise IrError(f"mesh axis {self.name!r}: size {self.size} with shares {self.shares}, expected one share for each index")
 
@@ -75,6 +82,8 @@ class Sharding:
 
     def __post_init__(self) -> None:
         used = [a for axes in self.dims for a in axes] + [a for a, _ in self.partial]
+        if self.stage < 0 or not all(map(_is_axis_name, used)):
+            raise IrError(f"sharding {self}: expected mesh axes with names such as 'x', and a stage of 0 or more")
         if len(used) != len(set(used)):
             raise IrError(f"sharding {self} uses a mesh axis twice")
         for axis, combine in self.partial:
@@ -97,6 +106,19 @@ class Sharding:
 
     def axes(self) -> frozenset[str]:
         return frozenset(a for axes in self.dims for a in axes) | {a for a, _ in self.partial}
+
+
+_SHARDING = re.compile(r"\[([^\]]*)\]((?:\+\w+\(\w+\))*)(?:/(\d+))?")
+
+
+def parse_sharding(text: str) -> Sharding:
+    """The inverse of `str`: `[x,_]`, `[x*y,_]+sum(z)/1`."""
+    match = _SHARDING.fullmatch(text)
+    if match is None:
+        raise IrError(f"{text!r} is not a sharding, expected the form '[x,_]' or '[x*y,_]+sum(z)/1'")
+    dims = tuple(() if dim.strip() == "_" else tuple(a.strip() for a in dim.split("*")) for dim in match[1].split(",")) if match[1] else ()
+    partial = tuple((axis, combine) for combine, axis in re.findall(r"\+(\w+)\((\w+)\)", match[2]))
+    return Sharding(dims, partial, int(match[3] or 0))
 
 
 def replicated(rank: int) -> Sharding:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import ml_dtypes
 import numpy as np
 
-from compiler.ir.dims import Dim, KnownDim, mul
+from compiler.ir.dims import Dim, KnownDim, mul, parse_dim
 from compiler.ir.errors import IrError
 from compiler.ir.sharding import Sharding
 
@@ -119,6 +119,26 @@ class TensorType:
 
     def with_sharding(self, sharding: Sharding | None) -> TensorType:
         return replace(self, sharding=sharding)
+
+
+def parse_shape(text: str) -> Shape:
+    """What stands between the brackets: `b,28,ceil(b/2),?`; `*` is an unknown rank."""
+    if text.strip() in ("", "*"):
+        return None if text.strip() else ()
+    return tuple(int(dim) if dim.isdecimal() else parse_dim(dim) for dim in _split_dims(text))
+
+
+def _split_dims(text: str) -> list[str]:
+    """Split at the commas outside parentheses: `max(a,b),3` is two dimensions."""
+    if "(" not in text:
+        return text.split(",")
+    dims, depth, start = [], 0, 0
+    for position, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth == 0:
+            dims.append(text[start:position])
+            start = position + 1
+    return [*dims, text[start:]]
 
 
 def size_of(shape: Iterable[Dim]) -> KnownDim | None:

@@ -34,7 +34,9 @@ class Tensor:
     array: Array
 
     def __post_init__(self) -> None:
-        array = np.array(self.array, dtype=self.dtype.numpy, copy=True, order="C")
+        array: Array = np.array(self.array, dtype=self.dtype.numpy, copy=True, order="C")
+        if array.dtype == object:
+            array = _encoded(array)
         array.setflags(write=False)
         object.__setattr__(self, "array", array)
 
@@ -52,6 +54,13 @@ class Tensor:
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _encoded(array: Array) -> Array:
+    """Strings are bytes, as TensorFlow gives them; text is taken as UTF-8."""
+    encoded = np.empty(array.size, object)
+    encoded[:] = [item.encode() if isinstance(item, str) else bytes(item) for item in array.reshape(-1).tolist()]
+    return encoded.reshape(array.shape)
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,7 @@ class Stores:
 
     def __init__(self, files: Mapping[str, Path] | None = None) -> None:
         self._files: dict[str, Path] = dict(files or {})
+        self._scratch: str | None = None
         self._maps: dict[str, np.memmap] = {}
         self._known: dict[tuple[str, tuple[int, ...], bytes], WeightRef] = {}
         self._scratch_size = 0
@@ -125,6 +135,18 @@ class Stores:
     @property
     def files(self) -> Mapping[str, Path]:
         return self._files
+
+    @property
+    def scratch(self) -> str | None:
+        """The name of the store these stores write, None before the first computed constant."""
+        return self._scratch
+
+    def size(self, name: str) -> int | None:
+        """Bytes in a store, None where it is not known or not there."""
+        try:
+            return self._files[name].stat().st_size
+        except (KeyError, OSError):
+            return None
 
     def add(self, name: str, path: Path) -> None:
         if self._files.setdefault(name, path) != path:
@@ -159,23 +181,33 @@ class Stores:
 
         key = (str(dtype), array.shape, hashlib.sha256(array.data.cast("B")).digest())
         if key not in self._known:
-            path = self._scratch_path()
+            name, path = self._scratch_store()
             offset = -(-self._scratch_size // 64) * 64
             with path.open("r+b") as file:
                 file.seek(offset)
                 array.tofile(file)
             self._scratch_size = offset + array.nbytes
-            self._maps.pop(self.SCRATCH, None)
-            self._known[key] = WeightRef(self.SCRATCH, offset, dtype, array.shape)
+            self._maps.pop(name, None)
+            self._known[key] = WeightRef(name, offset, dtype, array.shape)
         return self._known[key]
 
-    def _scratch_path(self) -> Path:
-        if self.SCRATCH not in self._files:
-            descriptor, name = tempfile.mkstemp(prefix="cleave-weights-")
+    def _scratch_store(self) -> tuple[str, Path]:
+        """The file computed constants go to: always one of our own, never a store that was read."""
+        if self._scratch is None:
+            descriptor, path = tempfile.mkstemp(prefix="cleave-weights-")
             os.close(descriptor)
-            self._files[self.SCRATCH] = Path(name)
-            weakref.finalize(self, _remove, name)
-        return self._files[self.SCRATCH]
+            self._scratch = self.free_name(self.SCRATCH)
+            self._files[self._scratch] = Path(path)
+            weakref.finalize(self, _remove, path)
+        return self._scratch, self._files[self._scratch]
+
+    def free_name(self, base: str) -> str:
+        """`base`, `base_1`, ...: a name no store has."""
+        name, count = base, 0
+        while name in self._files:
+            count += 1
+            name = f"{base}_{count}"
+        return name
 
     def _map(self, store: str) -> np.memmap:
         if store not in self._maps:
