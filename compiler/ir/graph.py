@@ -187,9 +187,28 @@ class Graph:
                 if released and not waiting[user]:
                     heapq.heappush(ready, index[user])
         if len(done) != len(names):
-            cyclic = sorted(set(names) - set(done))[:5]
-            raise IrError(f"graph {self.name!r} has a cycle through {cyclic}, expected only v1 loop back edges")
+            shown = " -> ".join(repr(name) for name in self.cycle()[:6])
+            raise IrError(f"graph {self.name!r} has a cycle, {shown}, expected none but through v1 loop back edges")
         return tuple(done)
+
+    def cycle(self) -> tuple[str, ...]:
+        """Nodes in a circle without a back edge, each needed by the next and the last by the first; () where there is none."""
+        waiting = {n: {p for p, e in preds.items() if not all(d.get("back") for d in e.values())} for n, preds in self._nodes._pred.items()}
+        ready = [name for name, preds in waiting.items() if not preds]
+        while ready:
+            name = ready.pop()
+            del waiting[name]
+            for user in self._nodes._succ[name]:
+                if user in waiting and name in waiting[user]:
+                    waiting[user].discard(name)
+                    ready += [] if waiting[user] else [user]
+        path: dict[str, None] = {}
+        name = min(waiting, default="")
+        while waiting and name not in path:
+            path[name] = None
+            name = min(waiting[name])
+        names = list(path)
+        return tuple(reversed(names[names.index(name) :])) if names else ()
 
     def fresh_name(self, base: str) -> str:
         """`base`, or `base_1`, `base_2`, ... : a name no node has."""
