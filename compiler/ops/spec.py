@@ -39,6 +39,7 @@ class Trait(Enum):
 
     ELEMENTWISE = auto()  # result[i] depends on operand[i] only, after broadcasting
     IDENTITY = auto()  # result 0 is operand 0, bit for bit
+    VIEW = auto()  # result 0 is operand 0 under another shape, in the same buffer: costs nothing (Reshape, Squeeze, ExpandDims)
     MOVEMENT = auto()  # moves or copies elements, computes none: exact in any order
     LINEAR = auto()  # f(a + b) = f(a) + f(b) in operand 0 with the others fixed: partial sums pass through
     COMMUTATIVE = auto()
