@@ -89,7 +89,7 @@ class ValueParser:
             return self._shape_attr()
         if word.removesuffix("_ref") in LONG_NAMES:
             self.at.accept_word(word)
-            return DType(LONG_NAMES[word.removesuffix("_ref")] + ("_ref" if word.endswith("_ref") else ""))
+            return DType(word)
         return self.at.fail("an attribute's value")
 
     def _shape_attr(self) -> ShapeAttr:

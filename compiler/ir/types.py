@@ -38,11 +38,11 @@ class DType(str):
     __slots__ = ()
 
     def __new__(cls, name: str) -> DType:
-        long = LONG_NAMES.get(name, name)
-        base = long.removesuffix("_ref")
-        if base not in SHORT_NAMES:
+        stem, suffix = (name[: -len("_ref")], "_ref") if name.endswith("_ref") else (name, "")
+        long = LONG_NAMES.get(stem, stem)
+        if long not in SHORT_NAMES:
             raise IrError(f"{name!r} is not an element type, expected one of {sorted(SHORT_NAMES)}")
-        return str.__new__(cls, long)
+        return str.__new__(cls, long + suffix)
 
     @property
     def short(self) -> str:
