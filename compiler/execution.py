@@ -56,10 +56,22 @@ class SavedModelArtefact:
 
 
 @dataclass(frozen=True)
+class FileTensor:
+    """`region` (start, size for each dimension) of the row-major tensor of `shape` that lies `offset` bytes into a file."""
+
+    path: str | Path
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    region: tuple[tuple[int, int], ...] | None = None
+
+
+@dataclass(frozen=True)
 class GraphDefArtefact:
     """A GraphDef, serialized or in a file, run in a Session: input and output names -> tensor names (`x:0`).
 
-    `targets` are operations run beside the fetches on each call; `initializers` run once after loading, in order, one by one.
+    `targets` are operations run beside the fetches on each call; `initializers` run once after loading, in order, one by one, with
+    `initial` fed to those that read it: tensor names -> values too large for the graph, memory-mapped.
     """
 
     graph_def: bytes | str | Path
@@ -67,6 +79,7 @@ class GraphDefArtefact:
     fetches: Mapping[str, str]
     targets: tuple[str, ...] = ()
     initializers: tuple[str, ...] = ()
+    initial: Mapping[str, FileTensor] = field(default_factory=dict)
 
 
 Artefact: TypeAlias = SavedModelArtefact | GraphDefArtefact

@@ -11,13 +11,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from compiler.execution import Array, Artefact, GraphDefArtefact, SavedModelArtefact
+from compiler.execution import Array, Artefact, FileTensor, GraphDefArtefact, SavedModelArtefact
 
 Json: TypeAlias = dict[str, Any]
 
@@ -153,6 +154,7 @@ def encode_artefact(artefact: Artefact) -> tuple[Json, list[Array]]:
         "fetches": dict(artefact.fetches),
         "targets": list(artefact.targets),
         "initializers": list(artefact.initializers),
+        "initial": {tensor: asdict(value) | {"path": str(Path(value.path).absolute())} for tensor, value in artefact.initial.items()},
     }, [np.frombuffer(artefact.graph_def, np.uint8)] if isinstance(artefact.graph_def, bytes) else []
 
 
@@ -172,4 +174,20 @@ def decode_artefact(header: Json, arrays: Sequence[Array]) -> Artefact:
         fetches=header["fetches"],
         targets=tuple(header["targets"]),
         initializers=tuple(header["initializers"]),
+        initial={tensor: _decode_file(value) for tensor, value in header["initial"].items()},
     )
+
+
+def _decode_file(value: Json) -> FileTensor:
+    region = value["region"]
+    regions = None if region is None else tuple((start, size) for start, size in region)
+    return FileTensor(value["path"], value["offset"], value["dtype"], tuple(value["shape"]), regions)
+
+
+def mapped(value: FileTensor) -> Array:
+    """The array, memory-mapped: only what is read of it is loaded."""
+    dtype = dtype_named(value.dtype)
+    if math.prod(value.shape) == 0:
+        return np.zeros([size for _, size in value.region or ((0, size) for size in value.shape)], dtype)
+    whole = np.memmap(value.path, dtype, "r", value.offset, value.shape)
+    return whole if value.region is None else whole[tuple(slice(start, start + size) for start, size in value.region)]

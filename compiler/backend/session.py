@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 
+from compiler.backend.frames import mapped
 from compiler.backend.loaded import Leaf, RequestError, Trace, is_stateful, match_inputs, numpy_of
 from compiler.execution import Array, Arrays, GraphDefArtefact, RuntimeConfig, SavedModelArtefact, TraceEvent
 
@@ -87,7 +88,10 @@ def load_graph_def(artefact: GraphDefArtefact, config: RuntimeConfig) -> LoadedG
         session = v1.Session(graph=graph, config=session_config(config))
         loaded = LoadedGraph(graph, session, artefact.feeds, artefact.fetches, artefact.targets)
         for initializer in artefact.initializers:
-            session.run(_element(graph, initializer))
+            operation = _element(graph, initializer)
+            session.run(
+                operation, {tensor: mapped(artefact.initial[tensor.name]) for tensor in operation.inputs if tensor.name in artefact.initial}
+            )
     loaded.stateful = is_stateful(graph_def, frozenset(artefact.initializers))
     return loaded
 
@@ -111,7 +115,7 @@ def artefact_key(artefact: SavedModelArtefact | GraphDefArtefact) -> str:
     """What a loaded artefact is remembered by: where it lies and when its files changed, or its bytes."""
     if isinstance(artefact, GraphDefArtefact) and isinstance(artefact.graph_def, bytes):
         stamp = [hashlib.sha256(artefact.graph_def).hexdigest()]
-        return repr((stamp, artefact.feeds, artefact.fetches, artefact.targets, artefact.initializers))
+        return repr((stamp, artefact.feeds, artefact.fetches, artefact.targets, artefact.initializers, artefact.initial))
     path = Path(artefact.path if isinstance(artefact, SavedModelArtefact) else str(artefact.graph_def))
     files = sorted([path, *path.glob("*"), *path.glob("variables/*"), *path.glob("assets/*")])
     return repr((artefact, [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]))
