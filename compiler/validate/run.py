@@ -1,0 +1,217 @@
+"""Running the original and the candidate side by side and judging the difference.
+
+The original runs with Grappler off, the candidate with it on and off.  Each draw is run in order on one loaded model, and the first draw
+again at the end, so that state and second calls are compared; variables are compared after every call.
+The original's own spread (other thread counts, oneDNN on, a padded batch) is measured only when its error against float64 does not
+already cover the candidate's: measuring more can only widen the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler.execution import Array, Artefact, Executor, ModuleExecutor, RunResult, RuntimeConfig
+from compiler.ir.errors import CleaveError
+from compiler.ir.module import Module
+from compiler.ir.types import TensorType
+from compiler.validate import compare
+from compiler.validate.compare import Difference
+from compiler.validate.double import to_double
+from compiler.validate.draw import LENGTHS, Draw, draws, has_lengths
+from compiler.validate.verdict import Verdict
+
+SPREAD_CONFIGS: tuple[tuple[str, Mapping[str, int]], ...] = (
+    ("1 thread", {"intra_threads": 1, "inter_threads": 1}),
+    ("2 threads", {"intra_threads": 2, "inter_threads": 2}),
+    ("4 threads", {"intra_threads": 4, "inter_threads": 4}),
+    ("oneDNN on", {"onednn": True}),
+    ("oneDNN off", {"onednn": False}),
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One side: the artefact, its input types (unknown dimensions symbolic), and its typed module where there is one (for float64)."""
+
+    artefact: Artefact
+    inputs: Mapping[str, TensorType]
+    module: Module | None = None
+    entry: str = "serving_default"
+    random: bool = False
+    """Draws from a hidden random stream: values can't be compared, only structure."""
+
+
+@dataclass
+class Validator:
+    """Compares under one numerics level, at most `timeout_seconds` a run."""
+
+    executor: Executor
+    modules: ModuleExecutor | None = None
+    numerics: str = "reassociate"
+    devices: int = 1
+    seed: int = 0
+    timeout_seconds: float = 300.0
+    progress: Callable[[str], None] = field(default=lambda _: None)
+
+    def check(self, original: Subject, candidate: Artefact, inputs: Sequence[Draw] | None = None) -> Verdict:
+        """The verdict on one signature; `inputs` replaces the drawn ones."""
+        config = RuntimeConfig(devices=self.devices, grappler=False)
+        self.progress("original")
+        chosen, truth = self._originals(original, config, inputs)
+        if not chosen:
+            return Verdict(self.numerics, faults=(f"the original fails on every input drawn: {truth[0].error}",))
+        accepted = [(draw, result) for draw, result in zip(chosen, truth, strict=True) if result.error is None]
+        session = _Session(self, original, candidate, config, accepted)
+        return session.verdict(refused=[(d, r) for d, r in zip(chosen, truth, strict=True) if r.error is not None])
+
+    def _originals(self, original: Subject, config: RuntimeConfig, given: Sequence[Draw] | None) -> tuple[list[Draw], list[RunResult]]:
+        """Draws that the original accepts, and what it answers; other lengths are tried until it accepts one."""
+        lengths = LENGTHS if given is None and has_lengths(original.inputs) else LENGTHS[:1]
+        results: list[RunResult] = []
+        for length in lengths:
+            found = list(given) if given is not None else draws(original.inputs, length, self.seed)
+            found.append(replace(found[0], label=f"{found[0].label}, again"))
+            results = self.run(original.artefact, found, config)
+            if any(r.error is None for r in results):
+                return found, results
+        return [], results
+
+    def run(self, artefact: Artefact, chosen: Sequence[Draw], config: RuntimeConfig) -> list[RunResult]:
+        requests = [draw.inputs for draw in chosen]
+        return self.executor.run(artefact, requests, config=config, timeout_seconds=self.timeout_seconds, want_variables=True)
+
+
+@dataclass
+class _Session:
+    """One comparison, with what it has measured so far."""
+
+    validator: Validator
+    original: Subject
+    candidate: Artefact
+    config: RuntimeConfig
+    accepted: list[tuple[Draw, RunResult]]
+    notes: list[str] = field(default_factory=list)
+    _doubles: list[dict[str, Array] | None] | None = None
+    _spreads: list[list[RunResult]] = field(default_factory=list)
+    _configs_left: list[tuple[str, Mapping[str, int]]] = field(default_factory=lambda: list(SPREAD_CONFIGS))
+
+    def verdict(self, refused: Sequence[tuple[Draw, RunResult]]) -> Verdict:
+        differences: list[Difference] = []
+        faults: list[str] = []
+        for grappler in (False, True):
+            self.validator.progress(f"candidate, Grappler {'on' if grappler else 'off'}")
+            everything = [*(d for d, _ in self.accepted), *(d for d, _ in refused)]
+            results = self.validator.run(self.candidate, everything, replace(self.config, grappler=grappler))
+            where = "" if not grappler else ", Grappler on"
+            for k, ((draw, truth), result) in enumerate(zip(self.accepted, results, strict=False)):
+                if result.error is not None:
+                    faults.append(f"{draw.label}{where}: the candidate fails: {result.error}")
+                else:
+                    differences += self._compare(k, draw, truth, result, where)
+            for (draw, truth), result in zip(refused, results[len(self.accepted) :], strict=True):
+                if result.error is None:
+                    faults.append(f"{draw.label}{where}: the original refuses this input ({truth.error}), the candidate does not")
+        return Verdict(self.validator.numerics, tuple(differences), tuple(faults), tuple(dict.fromkeys(self.notes)), len(self.accepted))
+
+    def _compare(self, k: int, draw: Draw, truth: RunResult, result: RunResult, where: str) -> Iterator[Difference]:
+        label = draw.label + where
+        if set(truth.outputs) != set(result.outputs):
+            yield Difference("outputs", label, fault=f"are {sorted(result.outputs)}, expected {sorted(truth.outputs)}")
+            return
+        for name in sorted(truth.outputs):
+            yield self._judge(k, name, label, draw, truth.outputs[name], result.outputs[name])
+        before, after = truth.variables or {}, result.variables or {}
+        for name in sorted(before.keys() & after.keys()):
+            fault = compare.structure_fault(before[name], after[name]) or self._state_fault(before[name], after[name])
+            if fault:
+                yield Difference(f"variable {name}", label, fault=fault)
+
+    def _state_fault(self, before: Array, after: Array) -> str:
+        if self.validator.numerics == "exact" or not compare.is_float(before):
+            return compare.exact_fault(before, after)
+        apart = compare.distance(before, after)
+        return f"differs by {apart:.2e} after the call" if apart > compare.result_floor(before) else ""
+
+    def _judge(self, k: int, name: str, label: str, draw: Draw, truth: Array, found: Array) -> Difference:
+        fault = compare.structure_fault(truth, found)
+        if fault or self.original.random or truth.size == 0:
+            if self.original.random:
+                self.notes.append("the model draws random numbers: structure compared, values not")
+            return Difference(name, label, fault=fault)
+        if self.validator.numerics == "exact":
+            return Difference(name, label, fault=compare.exact_fault(truth, found))
+        if not compare.is_float(truth) and truth.dtype.kind != "c":
+            return self._judge_discrete(k, name, label, truth, found)
+        fault = compare.special_fault(truth, found)
+        if fault:
+            return Difference(name, label, fault=fault)
+        return self._judge_float(k, name, label, truth, found)
+
+    def _judge_float(self, k: int, name: str, label: str, truth: Array, found: Array) -> Difference:
+        reference = self._double(k).get(name, truth)
+        floor = compare.result_floor(truth)
+        own = compare.distance(truth, reference)
+        difference = Difference(name, label, compare.distance(found, reference), own, 0.0, floor)
+        while not difference.passes and self._configs_left:
+            self._measure_spread()
+            difference = replace(difference, spread=self._spread(k, name, truth))
+        return replace(difference, spread=max(difference.spread, self._spread(k, name, truth)))
+
+    def _judge_discrete(self, k: int, name: str, label: str, truth: Array, found: Array) -> Difference:
+        """Integers, bools and strings are equal, unless the original itself decides otherwise under other settings."""
+        fault = compare.exact_fault(truth, found)
+        while fault and self._configs_left:
+            self._measure_spread()
+        if not fault:
+            return Difference(name, label)
+        wavering = np.zeros(truth.shape, bool)
+        for results in self._spreads:
+            other = results[k].outputs.get(name) if results[k].error is None else None
+            if other is not None and other.shape == truth.shape:
+                wavering |= np.asarray(other != truth)
+        excused = bool(np.all(wavering[np.asarray(found != truth)]))
+        note = "a float decision lies within the original's own spread"
+        return Difference(name, label, note=note) if excused else Difference(name, label, fault=fault)
+
+    def _double(self, k: int) -> dict[str, Array]:
+        """The float64 run of draw k, {} where there is none."""
+        if self._doubles is None:
+            self._doubles = self._run_double()
+        return self._doubles[k] or {}
+
+    def _run_double(self) -> list[dict[str, Array] | None]:
+        nothing: list[dict[str, Array] | None] = [None] * len(self.accepted)
+        module, runner = self.original.module, self.validator.modules
+        if module is None or runner is None:
+            self.notes.append("no float64 run (no module to convert): measured against the original")
+            return nothing
+        self.validator.progress("original in float64")
+        twin = to_double(module)
+        if isinstance(twin, str):
+            self.notes.append(f"no float64 run ({twin}): measured against the original")
+            return nothing
+        requests = [{n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in d.inputs.items()} for d, _ in self.accepted]
+        try:
+            results = runner.run_module(
+                twin, self.original.entry, requests, config=self.config, timeout_seconds=self.validator.timeout_seconds
+            )
+        except CleaveError as error:
+            self.notes.append(f"no float64 run ({error}): measured against the original")
+            return nothing
+        failed = next((r.error for r in results if r.error is not None), None)
+        if failed is not None:
+            self.notes.append(f"no float64 run ({failed.message}): measured against the original")
+        return [None if r.error is not None else r.outputs for r in results]
+
+    def _measure_spread(self) -> None:
+        label, settings = self._configs_left.pop(0)
+        self.validator.progress(f"original, {label}")
+        config = RuntimeConfig(devices=self.config.devices, grappler=False, **settings)  # type: ignore[arg-type]
+        self._spreads.append(self.validator.run(self.original.artefact, [d for d, _ in self.accepted], config))
+
+    def _spread(self, k: int, name: str, truth: Array) -> float:
+        found = [r[k].outputs[name] for r in self._spreads if r[k].error is None and name in r[k].outputs]
+        return max((compare.distance(a, truth) for a in found if a.shape == truth.shape), default=0.0)

@@ -1,0 +1,1 @@
+"""Splitting operators over a mesh: choose annotates each value with a sharding, partition materialises one node for each device."""

@@ -1,0 +1,206 @@
+"""Choose annotates: each value of an entry gets the sharding that makes the whole cheapest.
+
+    %y = MatMul(%x, %w) : f32[b,8]   =>   %y = MatMul(%x, %w) {_factors=["n:d"]} : f32[b,8]@[_,d]
+
+    minimise  sum over nodes of seconds(strategy)  +  sum over edges of reshard seconds(how the value lies, how it is wanted)
+    memory:   the bytes of constants on the fullest device weigh more than any time (`MEMORY_WEIGHT` seconds per byte)
+
+Seconds are the cost model's, at the module's representative sizes; the minimum is `solve`'s, its bound is kept beside the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from compiler.ir.graph import INPUT, Graph, Node
+from compiler.ir.module import Module
+from compiler.ir.sharding import Mesh, MeshAxis, Sharding
+from compiler.ir.types import TensorType
+from compiler.ops.effects import Bodies
+from compiler.ops.queries import infer_graph, operation
+from compiler.pipeline.base import ANNOTATED, TYPED, Context, Pass
+from cost_model.cluster import Cluster
+from cost_model.model import CostModel
+from passes.split.factors import ATTRIBUTE, attribute
+from passes.split.problem import Problem, Solution, Vector
+from passes.split.solve import solve
+from passes.split.strategies import Considered, Enumerator, Lies, Strategy, in_control_flow
+
+MEMORY_WEIGHT = 1.0
+"""Seconds that a byte of constants on the fullest device counts as, under the memory objective."""
+
+
+class Objective(Enum):
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A strategy that was considered: seconds of the node itself, and of the reshards around it, its neighbours as chosen."""
+
+    label: str
+    seconds: float
+    reshard_seconds: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was chosen for one node, among what, or why there was nothing to choose."""
+
+    entry: str
+    node: str
+    op: str
+    origin: tuple[str, ...]
+    chosen: str
+    alternatives: tuple[Alternative, ...]
+    refusal: str = ""
+
+
+@dataclass
+class SplitPlan:
+    """A service that choose fills: the decisions, and how good the whole is proven to be."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    solutions: dict[str, Solution] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choose(Pass):
+    """Enumerate, price, solve, annotate."""
+
+    name = "choose"
+    requires = frozenset({TYPED})
+    establishes = frozenset({ANNOTATED})
+    iterations: int = 60
+
+    def run(self, module: Module, context: Context) -> None:
+        cluster = context.service(Cluster)
+        workers = tuple(d.name for d in cluster.workers)
+        if len(workers) < 2:
+            return
+        module.mesh = Mesh((MeshAxis("d", len(workers)),), workers)
+        for entry, graph in module.entries.items():
+            _Chooser(module, graph, module.mesh, CostModel(cluster), _objective(context), context).run(entry, self.iterations)
+
+
+def _objective(context: Context) -> Objective:
+    found = context.services.get(Objective)
+    return found if isinstance(found, Objective) else Objective.LATENCY
+
+
+@dataclass
+class _Chooser:
+    module: Module
+    graph: Graph
+    mesh: Mesh
+    costs: CostModel
+    objective: Objective
+    context: Context
+    considered: list[Considered] = field(default_factory=list)
+    index: dict[str, int] = field(default_factory=dict)
+    links: dict[tuple[int, int], list[tuple[int, int, TensorType]]] = field(default_factory=dict)
+    """(producer, consumer) -> the values between them: port, slot, type."""
+
+    def run(self, entry: str, iterations: int) -> None:
+        self._enumerate()
+        problem = self._problem()
+        unsplit = (0,) * len(self.considered)
+        solution = solve(problem, iterations, [unsplit])
+        self._annotate(solution)
+        self._report(entry, problem, solution)
+
+    def _enumerate(self) -> None:
+        contents = infer_graph(self.module, self.graph).contents
+        enumerator = Enumerator(self.module, self.graph, self.mesh, self.costs, Bodies(self.module), in_control_flow(self.graph))
+        for name in self.graph.order():
+            node = self.graph.node(name)
+            if node.op == "Const":
+                continue
+            self.index[name] = len(self.considered)
+            self.considered.append(enumerator.consider(node, operation(self.module, self.graph, name, contents)))
+            for slot, value in enumerate(self.graph.operands(name)):
+                if value.node in self.index:
+                    key = (self.index[value.node], self.index[name])
+                    self.links.setdefault(key, []).append((value.port, slot, self.graph.type_of(value)))
+
+    def _problem(self) -> Problem:
+        costs = tuple(np.array([self._cost(c, s) for s in c.strategies]) for c in self.considered)
+        edges = tuple((i, j, self._matrix(i, j, values)) for (i, j), values in self.links.items())
+        return Problem(costs, edges)
+
+    def _cost(self, considered: Considered, strategy: Strategy) -> float:
+        if self.objective is not Objective.MEMORY:
+            return strategy.seconds
+        return strategy.seconds + MEMORY_WEIGHT * self._weight_bytes(considered, strategy)
+
+    def _weight_bytes(self, considered: Considered, strategy: Strategy) -> float:
+        """Bytes of constants that this strategy puts on the fullest device."""
+        total = 0.0
+        for value, lies in zip(self.graph.operands(considered.name), strategy.operands, strict=True):
+            if self.graph.node(value.node).op == "Const":
+                divided = () if lies is None else [axis for axes in lies.dims for axis in axes]
+                share = math.prod(self.mesh.axis(axis).size for axis in divided)
+                total += self.costs.bytes(self.graph.type_of(value), self.module.sizes) / share
+        return total
+
+    def _matrix(self, producer: int, consumer: int, values: list[tuple[int, int, TensorType]]) -> Vector:
+        left, right = self.considered[producer].strategies, self.considered[consumer].strategies
+        matrix = np.zeros((len(left), len(right)))
+        known: dict[tuple[int, Lies, Lies], float] = {}
+        for a, source in enumerate(left):
+            for b, target in enumerate(right):
+                for port, slot, type_ in values:
+                    key = (slot, source.results[port], target.operands[slot])
+                    if key not in known:
+                        known[key] = self._reshard(type_, key[1], key[2])
+                    matrix[a, b] += known[key]
+        return matrix
+
+    def _reshard(self, type_: TensorType, source: Lies, target: Lies) -> float:
+        """Seconds from one form to another; a whole value is sent to, or gathered on, one device."""
+        if source == target or type_.shape is None:
+            return 0.0
+        everywhere = Sharding(((),) * len(type_.shape))
+        alpha = self.costs.transfer_seconds(0, self.mesh.devices[0], self.mesh.devices[-1])
+        if source is None:
+            sent = self.costs.transfer_seconds(self.costs.bytes(type_, self.module.sizes), self.mesh.devices[0], self.mesh.devices[-1])
+            cut = self.costs.reshard_seconds(type_, everywhere, target or everywhere, self.mesh, self.module.sizes)
+            return cut + (sent if target == everywhere else alpha)
+        if target is None:
+            return self.costs.reshard_seconds(type_, source, everywhere, self.mesh, self.module.sizes) if source != everywhere else 0.0
+        return self.costs.reshard_seconds(type_, source, target, self.mesh, self.module.sizes)
+
+    def _annotate(self, solution: Solution) -> None:
+        for considered, pick in zip(self.considered, solution.choice, strict=True):
+            strategy = considered.strategies[pick]
+            if strategy.assignment is None or not self.context.spend():
+                continue
+            node = self.graph.node(considered.name)
+            self.graph.set_attrs(node.name, {**node.attrs, ATTRIBUTE: attribute(strategy.assignment)})
+            self.graph.set_types(node.name, [t.with_sharding(s) for t, s in zip(node.types, strategy.results, strict=True)])
+            self.context.change(node.name, f"{node.op}: {strategy.label}")
+
+    def _report(self, entry: str, problem: Problem, solution: Solution) -> None:
+        plan = self.context.services.get(SplitPlan)
+        if not isinstance(plan, SplitPlan):
+            return
+        plan.solutions[entry] = solution
+        around: list[Vector] = [np.zeros(len(c)) for c in problem.costs]
+        for i, j, matrix in problem.edges:
+            around[i] = around[i] + matrix[:, solution.choice[j]]
+            around[j] = around[j] + matrix[solution.choice[i], :]
+        for k, considered in enumerate(self.considered):
+            node = self.graph.node(considered.name)
+            if node.op != INPUT:
+                plan.decisions.append(_decision(entry, node, considered, around[k], solution.choice[k]))
+
+
+def _decision(entry: str, node: Node, considered: Considered, around: Vector, pick: int) -> Decision:
+    listed = tuple(Alternative(s.label, s.seconds, float(around[n])) for n, s in enumerate(considered.strategies))
+    return Decision(entry, node.name, node.op, node.origin, considered.strategies[pick].label, listed, considered.refusal)

@@ -1,0 +1,168 @@
+"""An annotated node becomes one node for each device of the mesh; reshards are inserted where forms differ.
+
+%y = MatMul(%x, %w) {_factors=["n:d"]} : f32[b,8]@[_,d]
+=>  %y/0 = MatMul(%x, %w/0) : f32[b,4] on cpu:0        %y/1 = MatMul(%x, %w/1) : f32[b,4] on cpu:1
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compiler.ir.errors import IrError
+from compiler.ir.graph import Attr, Graph, Node, Value
+from compiler.ir.module import Module
+from compiler.ir.sharding import Mesh, Sharding
+from compiler.ir.types import TensorType, compatible
+from compiler.ops.queries import Contents, infer_graph, operation
+from compiler.ops.registry import spec
+from compiler.ops.spec import Localized, Operation, Shard, ShardingRule
+from compiler.pipeline.base import ANNOTATED, PARTITIONED, TYPED, Context, Numerics, Pass
+from passes.split.emit import Emitter, Sizes
+from passes.split.factors import ATTRIBUTE, assignment_of, local_type, shard_of
+from passes.split.reshard import Resharder
+
+
+@dataclass(frozen=True)
+class Partition(Pass):
+    """Materialise the shards of every annotated node of the entries."""
+
+    name = "partition"
+    requires = frozenset({TYPED, ANNOTATED})
+    establishes = frozenset({PARTITIONED})
+    breaks = frozenset({ANNOTATED})
+    numerics = Numerics.REASSOCIATES
+
+    def run(self, module: Module, context: Context) -> None:
+        for graph in module.entries.values():
+            if module.mesh is not None and any(ATTRIBUTE in node.attrs for node in graph):
+                _Partitioner(module, graph, module.mesh, context).run()
+
+
+@dataclass
+class _Partitioner:
+    module: Module
+    graph: Graph
+    mesh: Mesh
+    context: Context
+    emitter: Emitter = field(init=False)
+    forms: Resharder = field(init=False)
+    sizes: Sizes = field(init=False)
+    contents: Contents = field(init=False)
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.module, self.graph)
+        self.sizes = Sizes(self.emitter)
+        self.forms = Resharder(self.emitter, self.sizes, self.mesh)
+        self.contents = infer_graph(self.module, self.graph).contents
+
+    def run(self) -> None:
+        order = self.graph.order()
+        for name in order:
+            node = self.graph.node(name)
+            assignment = assignment_of(node)
+            if assignment is None:
+                self._keep(name)
+            else:
+                self.parts[name] = self._split(node, assignment)
+                self.context.change(name, f"{node.op} split {', '.join(sorted(node.attrs[ATTRIBUTE])) or 'into replicas'}")  # type: ignore[arg-type]
+        self.graph.set_outputs((o.name, self.forms.whole(o.value)) for o in self.graph.outputs)
+        self._sweep(order)
+
+    def _keep(self, name: str) -> None:
+        """A whole node reads whole values, and waits for every part of what it waited for."""
+        for slot, value in enumerate(self.graph.operands(name)):
+            whole = self.forms.whole(value)
+            if whole != value:
+                self.graph.set_operand(name, slot, whole)
+        self.graph.set_control(name, self._controls(name))
+
+    def _controls(self, name: str) -> list[str]:
+        return [part for source in self.graph.controls(name) for part in self.parts.get(source, (source,))]
+
+    def _split(self, node: Node, assignment: Mapping[str, str]) -> tuple[str, ...]:
+        whole = operation(self.module, self.graph, node.name, self.contents)
+        rule = rule_of(whole)
+        wanted, given = rule.shardings(assignment)
+        operands = self.graph.operands(node.name)
+        columns = [self._column(value, sharding) for value, sharding in zip(operands, wanted, strict=True)]
+        controls = self._controls(node.name)
+        results: list[list[Value]] = []
+        for k, at in enumerate(self.mesh.coordinates()):
+            shard = shard_of({f.name: f for f in rule.factors}, assignment, at, self.mesh)
+            local = tuple(column[k] for column in columns)
+            localized = _localize(whole, shard, tuple(self.graph.type_of(v) for v in local))
+            first = self._emit(node, whole, k, localized, local, controls)
+            results.append([self._finished(node, k, localized, Value(first.node, port)) for port in range(len(node.types))])
+            self._check_types(node, results[-1], given, at)
+        for port, (type_, sharding) in enumerate(zip(node.types, given, strict=True)):
+            self.forms.settle(Value(node.name, port), type_.with_sharding(None), _known(sharding, type_), [r[port] for r in results])
+        return tuple(dict.fromkeys(value.node for row in results for value in row))
+
+    def _column(self, value: Value, sharding: Sharding | None) -> tuple[Value, ...]:
+        rank = self.graph.type_of(value).rank
+        if sharding is None and rank is None:
+            return (self.forms.whole(value),) * len(self.mesh.devices)
+        return self.forms.local(value, sharding if sharding is not None else Sharding(((),) * (rank or 0)))
+
+    def _emit(self, node: Node, whole: Operation, k: int, localized: Localized, operands: tuple[Value, ...], controls: list[str]) -> Value:
+        values = list(operands)
+        for slot, content in sorted(localized.contents.items()):
+            dtype = self.graph.type_of(operands[slot]).dtype
+            values[slot] = self.sizes.vector(content, dtype) if isinstance(content, tuple) else self.sizes.scalar(content, dtype)
+        attrs = _explicit(localized, whole, node)
+        device = self.mesh.devices[k]
+        return self.emitter.add(localized.op, values, attrs, name=f"{node.name}/{k}", device=device, origin=node.origin, controls=controls)
+
+    def _finished(self, node: Node, k: int, localized: Localized, value: Value) -> Value:
+        """Finishing a part before it is combined: a sum of quotients is the quotient of the sum."""
+        for finish in localized.finish:
+            scalar = self.sizes.scalar(finish.content, self.graph.type_of(value).dtype)
+            name = f"{node.name}/{finish.op.lower()}_{k}"
+            value = self.emitter.add(finish.op, [value, scalar], name=name, device=self.mesh.devices[k], origin=node.origin)
+        return value
+
+    def _check_types(self, node: Node, parts: list[Value], given: tuple[Sharding | None, ...], at: Mapping[str, int]) -> None:
+        """What the shard's own types say must be what the sharding says; the sharding may know more."""
+        for part, type_, sharding in zip(parts, node.types, given, strict=True):
+            expected = local_type(type_, _known(sharding, type_), at, self.mesh) if type_.shape is not None else type_
+            found = self.graph.type_of(part)
+            if not compatible(found, expected):
+                raise IrError(f"{node.op} {node.name!r}: its shard {part} is {found}, expected {expected} by sharding {sharding}")
+            types = list(self.graph.node(part.node).types)
+            types[part.port] = TensorType(expected.dtype, expected.shape, None, found.handle)
+            self.graph.set_types(part.node, types)
+
+    def _sweep(self, order: tuple[str, ...]) -> None:
+        """Remove the annotated originals, and constants that were divided and are read whole by nobody."""
+        for name in reversed(order):
+            if name in self.parts or (name in self.forms.divided and not self.graph.is_needed(name)):
+                self.graph.remove(name)
+
+
+def rule_of(whole: Operation) -> ShardingRule:
+    known = spec(whole.op)
+    rule = known.rule(whole) if known is not None and known.rule is not None else None
+    if rule is None:
+        raise IrError(f"{whole.op} {whole.name!r} is annotated but has no sharding rule, expected it whole")
+    return rule
+
+
+def _localize(whole: Operation, shard: Shard, local: tuple[TensorType, ...]) -> Localized:
+    known = spec(whole.op)
+    if known is None or known.localize is None:
+        return Localized(whole.op, whole.attrs)
+    return known.localize(whole, shard, local)
+
+
+def _explicit(localized: Localized, whole: Operation, node: Node) -> dict[str, Attr]:
+    """The attributes a node stores: those the original stored, and those localizing changed."""
+    found = {key: value for key, value in localized.attrs.items() if key in node.attrs or value != whole.attrs.get(key)}
+    found.pop(ATTRIBUTE, None)
+    return found
+
+
+def _known(sharding: Sharding | None, type_: TensorType) -> Sharding:
+    return sharding if sharding is not None else Sharding(((),) * (type_.rank or 0))

@@ -1,0 +1,150 @@
+"""The ways one node can be divided over a mesh, each with its price.
+
+    whole       one copy on one device
+    replica     computed on every device
+    n:x         factor n over mesh axis x (several axes: several factors)
+
+Only pure, unpinned operators with a sharding rule outside v1 control flow are divided; the rest are whole, and say why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from compiler.ir.graph import Graph, Node
+from compiler.ir.module import Module
+from compiler.ir.sharding import Mesh, MeshAxis, Sharding
+from compiler.ops.effects import Bodies, is_pure
+from compiler.ops.registry import has, spec
+from compiler.ops.spec import Factor, Kind, Operation, ShardingRule, Trait
+from cost_model.analytic import local_type, size_of_dim
+from cost_model.model import CostModel
+
+_HELD_ELSEWHERE = ("resource", "variant", "string")
+_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION)
+Lies = Sharding | None
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way: the factors' axes (None: whole), how operands and results lie, seconds of the slowest device."""
+
+    label: str
+    assignment: Mapping[str, str] | None
+    operands: tuple[Lies, ...]
+    results: tuple[Lies, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A node, its strategies (the first is whole), and why there are no others where there are none."""
+
+    name: str
+    operation: Operation
+    strategies: tuple[Strategy, ...]
+    refusal: str = ""
+
+
+@dataclass
+class Enumerator:
+    """Strategies of the nodes of one graph."""
+
+    module: Module
+    graph: Graph
+    mesh: Mesh
+    costs: CostModel
+    bodies: Bodies
+    looped: frozenset[str]
+    """Nodes inside v1 control flow."""
+
+    def consider(self, node: Node, operation: Operation) -> Considered:
+        whole = self._whole(operation)
+        refusal = self._refusal(node)
+        rule = None if refusal else _rule(operation)
+        if rule is None or refusal:
+            return Considered(node.name, operation, (whole,), refusal or f"{node.op} has no sharding rule here")
+        divided = tuple(self._divided(operation, rule))
+        return Considered(
+            node.name, operation, (whole, *divided), "" if len(divided) > 1 else "no dimension of it is long enough to divide"
+        )
+
+    def _refusal(self, node: Node) -> str:
+        if node.device:
+            return f"pinned to {node.device}"
+        if node.name in self.looped:
+            return "inside v1 control flow"
+        if any(t.dtype in _HELD_ELSEWHERE for t in (*node.types, *self.graph.operand_types(node.name))):
+            return "handles, variants and strings stay on the host"
+        if spec(node.op) is None:
+            return f"{node.op} is opaque"
+        if not is_pure(self.module, node, self.bodies):
+            return f"{node.op} has an effect or reads state"
+        return "" if node.types and self.graph.operands(node.name) else "nothing to divide"
+
+    def _whole(self, operation: Operation) -> Strategy:
+        seconds = self.costs.op_seconds(operation, self.mesh.devices[0], self.module.sizes)
+        return Strategy("whole", None, (None,) * len(operation.operands), (None,) * len(operation.results), seconds)
+
+    def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
+        """Every assignment of distinct factors to mesh axes, the empty one (replicas) included."""
+        factors = {f.name: f for f in rule.splits() if f.kind in _DIVIDED}
+        options = [[None, *(f for f in factors.values() if self._long_enough(f, axis))] for axis in self.mesh.axes]
+        for chosen in product(*options):
+            picked = [(f.name, a.name) for f, a in zip(chosen, self.mesh.axes, strict=True) if f is not None]
+            if len({name for name, _ in picked}) == len(picked):
+                yield self._strategy(operation, rule, dict(picked))
+
+    def _long_enough(self, factor: Factor, axis: MeshAxis) -> bool:
+        return size_of_dim(factor.size, self.module.sizes) >= axis.size
+
+    def _strategy(self, operation: Operation, rule: ShardingRule, assignment: dict[str, str]) -> Strategy:
+        operands, results = rule.shardings(assignment)
+        sizes, mesh = self.module.sizes, self.mesh
+        local = (
+            [local_type(t, s, mesh, sizes) for t, s in zip(operation.operands, operands, strict=True)],
+            [local_type(t, s, mesh, sizes) for t, s in zip(operation.results, results, strict=True)],
+        )
+        fraction = 1.0 / math.prod(mesh.axis(axis).size for axis in assignment.values())
+        seconds = max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in _kinds(mesh, self.costs))
+        label = ",".join(f"{f}:{a}" for f, a in sorted(assignment.items())) or "replica"
+        full_operands = tuple(_lies(s, t.rank) for s, t in zip(operands, operation.operands, strict=True))
+        return Strategy(
+            label, assignment, full_operands, tuple(_lies(s, t.rank) for s, t in zip(results, operation.results, strict=True)), seconds
+        )
+
+
+def _kinds(mesh: Mesh, costs: CostModel) -> list[str]:
+    """One device of each kind: equal devices take equal time."""
+    found: dict[object, str] = {}
+    for device in mesh.devices:
+        found.setdefault(costs.cluster.device(device).figures(), device)
+    return list(found.values())
+
+
+def _lies(sharding: Sharding | None, rank: int | None) -> Lies:
+    """An undividable value is read whole by every device."""
+    return sharding if sharding is not None else Sharding(((),) * (rank or 0))
+
+
+def _rule(operation: Operation) -> ShardingRule | None:
+    known = spec(operation.op)
+    rule = known.rule(operation) if known is not None and known.rule is not None else None
+    ranked = all(t.shape is not None for t in (*operation.operands, *operation.results))
+    return rule if ranked else None
+
+
+def in_control_flow(graph: Graph) -> frozenset[str]:
+    """Nodes downstream of a v1 Switch or Enter: they may be dead, or run many times, so nothing is added beside them."""
+    found: set[str] = set()
+    for name in graph.order():
+        if (
+            has(graph.node(name), Trait.LOOP)
+            or any(v.node in found for v in graph.operands(name))
+            or found.intersection(graph.controls(name))
+        ):
+            found.add(name)
+    return frozenset(found)
