@@ -55,7 +55,7 @@ OPAQUE = Summary(False, True, frozenset({ANY_STATE}), frozenset({ANY_STATE}))
 
 def is_pure(module: Module, node: Node, bodies: Bodies | None = None) -> bool:
     """May the node be merged with an equal one, moved, computed again or not at all?  Default no."""
-    if node.op in INTERFACE or has(node, Trait.LOOP) or has(node, Trait.EFFECT) or has(node, Trait.RANDOM):
+    if not node.types or node.op in INTERFACE or has(node, Trait.LOOP) or has(node, Trait.EFFECT) or has(node, Trait.RANDOM):
         return False
     refs = tuple(function_refs(node))
     if refs and not all((bodies or Bodies(module)).summary(ref.name).pure for ref in refs):

@@ -7,8 +7,22 @@ from types import MappingProxyType
 
 from compiler.ir.graph import Node
 from compiler.ops import (
+    collective,
     constant,
+    control_flow,
+    conv,
     elementwise,
+    gather,
+    image,
+    layout,
+    matmul,
+    norm,
+    pool,
+    random,
+    reduction,
+    slicing,
+    state,
+    strided,
 )
 from compiler.ops.spec import OpSpec, Trait
 
@@ -16,6 +30,20 @@ FAMILIES: Mapping[str, tuple[OpSpec, ...]] = MappingProxyType(
     {
         "constant": constant.SPECS,
         "elementwise": elementwise.SPECS,
+        "matmul": matmul.SPECS,
+        "conv": conv.SPECS,
+        "pool": pool.SPECS,
+        "reduction": reduction.SPECS,
+        "norm": norm.SPECS,
+        "layout": layout.SPECS,
+        "slicing": slicing.SPECS,
+        "strided": strided.SPECS,
+        "gather": gather.SPECS,
+        "image": image.SPECS,
+        "random": random.SPECS,
+        "state": state.SPECS,
+        "control_flow": control_flow.SPECS,
+        "collective": collective.SPECS,
     }
 )
 

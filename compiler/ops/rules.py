@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from compiler.ir.dims import Dim, KnownDim, exact_div
+from compiler.ir.dims import Dim, KnownDim, exact_div, mul
+from compiler.ir.errors import IrError
 from compiler.ir.types import Shape, TensorType
-from compiler.ops.spec import DimFactors, Factor, Kind, Operation, ShardingRule
+from compiler.ops.spec import DimFactors, Factor, Kind, Operation, Shard, ShardingRule
 
 ValueFactors = tuple[DimFactors, ...] | None
 
@@ -120,3 +121,21 @@ def _shared(a: Dim, b: Dim) -> tuple[KnownDim, KnownDim, KnownDim] | None:
         return b, rest, 1
     rest = exact_div(b, a)
     return None if rest is None else (a, 1, rest)
+
+
+def local_shape(operation: Operation, rule: ShardingRule | None, shard: Shard, result: int = 0) -> tuple[KnownDim, ...]:
+    """The shard's result shape: each dimension is the product of its factors' local sizes."""
+    dims = rule.results[result] if rule is not None else None
+    if rule is None or dims is None:
+        raise IrError(f"{operation.op} {operation.name!r} has no sharding rule here, so no shard of it can be sized")
+    return tuple(_local_size(operation, rule, shard, dim) for dim in dims)
+
+
+def _local_size(operation: Operation, rule: ShardingRule, shard: Shard, dim: DimFactors) -> KnownDim:
+    total: KnownDim = 1
+    for name in dim:
+        size = shard.size.get(name, rule.factor(name).size)
+        if size is None:
+            raise IrError(f"{operation.op} {operation.name!r}: factor {name!r} has no known size, expected one to size a shard")
+        total = mul(total, size)
+    return total

@@ -210,7 +210,7 @@ class ShardingRule:
 def einsum_rule(
     text: str, sizes: Mapping[str, Dim], reductions: Mapping[str, str] | None = None, whole: tuple[str, ...] = ()
 ) -> ShardingRule:
-    """A rule from its sugar, `"m k, k n -> m n"`: one factor a dimension, `1` an undivided one, `-` a value never divided, `(h w)` compound.
+    """A rule from its sugar, `"m k, k n -> m n"`: one factor a dimension, `1` an undivided one, `-` a value left whole, `(h w)` compound.
 
     `reductions` gives the combine operator of each factor that no result has (default sum).  A factor of unknown size is whole."""
     left, right = text.split("->")
