@@ -45,8 +45,8 @@ def diff_graphs(left: Graph, right: Graph) -> list[str]:
 
 def nodes_from(graph: Graph, prefix: str) -> tuple[str, ...]:
     """Nodes with an origin that is `prefix` or lies below it (`block1` has `block1/conv`, not `block10`), in insertion order."""
-    below = f"{prefix.rstrip('/')}/"
-    return tuple(node.name for node in graph if any(o == prefix or o.startswith(below) for o in node.origin))
+    prefix = prefix.rstrip("/")
+    return tuple(node.name for node in graph if any(o == prefix or o.startswith(f"{prefix}/") for o in node.origin))
 
 
 def _heads(left: Module, right: Module) -> Iterator[str]:

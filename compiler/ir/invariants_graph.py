@@ -68,8 +68,10 @@ def order(module: Module, graph: Graph) -> Iterator[Fault]:
     """Nodes can be put in order: every cycle has an edge marked as a back edge of a v1 loop."""
     try:
         graph.order()
-    except IrError as error:
-        yield Fault(str(error), next(iter(graph.cycle()), ""))
+    except IrError:
+        cycle = graph.cycle()
+        shown = " -> ".join(map(repr, (*cycle[:6], "..." if len(cycle) > 6 else cycle[0])))
+        yield Fault(f"it stands in a cycle, {shown}, expected none but through v1 loop back edges", cycle[0])
 
 
 def inputs(module: Module, graph: Graph) -> Iterator[Fault]:

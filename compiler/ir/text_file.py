@@ -38,7 +38,16 @@ def read_document(path: Path | str) -> tuple[str | None, Module]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise IrError(f"cannot read {path}: {error}, expected an .ir file") from None
-    return parse_document(text, path.parent, source=path.name)
+    pipeline, module = parse_document(text, path.parent, source=path.name)
+    _hold(module.stores, path.with_suffix(".weights"))
+    return pipeline, module
+
+
+def _hold(stores: Stores, side: Path) -> None:
+    """Writing a module again replaces the file beside it, which modules read before still refer to."""
+    for name, file in stores.files.items():
+        if file.absolute() == side.absolute() and stores.size(name):
+            stores.hold(name)
 
 
 def write_module(module: Module, path: Path | str, *, pipeline: str | None = None, pack: Pack = "scratch") -> None:
@@ -59,6 +68,7 @@ def _packed(module: Module, side: Path, pack: Pack) -> Module:
     stores = Stores({name: file for name, file in module.stores.files.items() if name not in moved})
     name = stores.free_name(Stores.SCRATCH)
     places = _layout(references, name)
+    _hold(module.stores, side)
     _replace(side, lambda file: _copy(file, module.stores, places))
     stores.add(name, side)
     twin = module.copy()

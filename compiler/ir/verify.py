@@ -54,14 +54,17 @@ _NEIGHBOURS = 3
 
 
 def faults(module: Module, invariants: Sequence[Rule] = STRUCTURE) -> list[Fault]:
-    """Every broken rule, in the order of the list."""
-    return list(_faults(module, invariants))
-
-
-def _faults(module: Module, invariants: Sequence[Rule]) -> Iterator[Fault]:
+    """Every broken rule, in the order of the list; where one is so broken that another cannot even be checked, the list ends there."""
+    found: list[Fault] = []
     for invariant in invariants:
-        if invariant.fact is None or invariant.fact in module.facts:
-            yield from invariant.faults(module)
+        if invariant.fact is not None and invariant.fact not in module.facts:
+            continue
+        try:
+            for fault in invariant.faults(module):
+                found.append(fault)
+        except IrError as error:
+            return [*found, Fault(str(error), rule=invariant.name)]
+    return found
 
 
 def verify(module: Module, invariants: Sequence[Rule] = STRUCTURE) -> None:

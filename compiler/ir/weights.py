@@ -152,13 +152,21 @@ class Stores:
         if self._files.setdefault(name, path) != path:
             raise IrError(f"store {name!r} is already {self._files[name]}, not {path}")
 
+    def hold(self, name: str) -> None:
+        """Map a store now: it stays what it is even when another file takes its name."""
+        self._map(name)
+
     def load(self, literal: Literal) -> Array:
         """The dense array, read-only; for a reference a memory map: only the pages touched are read."""
         if not isinstance(literal, WeightRef):
             return literal.array
         if math.prod(literal.full_shape) == 0:
             return np.zeros(literal.shape, literal.dtype.numpy)
-        whole = np.ndarray(literal.full_shape, literal.dtype.numpy, self._map(literal.store), literal.offset)
+        store = self._map(literal.store)
+        end = literal.offset + math.prod(literal.full_shape) * literal.dtype.numpy.itemsize
+        if literal.offset < 0 or end > store.size:
+            raise IrError(f"weight store {literal.store!r} has {store.size} bytes, expected bytes {literal.offset} to {end} to be in it")
+        whole: Array = np.ndarray(literal.full_shape, literal.dtype.numpy, store, literal.offset)
         if literal.region is None:
             return whole
         return whole[tuple(slice(start, start + size) for start, size in literal.region)]
