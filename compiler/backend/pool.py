@@ -148,7 +148,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(theirs.fileno(), lifeline),
-            env=_environment(self._config),
+            env=child_environment(self._config),
             cwd=os.sep,
             start_new_session=True,
         )
@@ -215,7 +215,7 @@ def _drain(stream: IO[bytes], log: "deque[bytes]") -> None:
             log.append(piece)
 
 
-def _environment(config: RuntimeConfig) -> dict[str, str]:
+def child_environment(config: RuntimeConfig) -> dict[str, str]:
     """A spare one: how to find Python's modules, and TensorFlow's settings that only the environment can give."""
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     packages = str(Path(__file__).resolve().parents[2])

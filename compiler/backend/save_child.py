@@ -1,0 +1,173 @@
+"""The process that writes a SavedModel: `python -m compiler.backend.save_child JOB.json`, by `saved_model.py`.
+
+original's state + emitted entries  =>  signatures and methods around the entries, the state they use, in TensorFlow's own format
+
+It ends with status 0, or with one line on its standard error and status 1.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, tensor_pb2
+from tensorflow.python.framework import ops
+from tensorflow.python.trackable.autotrackable import AutoTrackable
+
+from compiler.backend.child import configure_tensorflow
+from compiler.backend.frames import mapped
+from compiler.backend.save_methods import methods_for
+from compiler.backend.save_state import Original, by_capture, handle_of, load_original, rebuild
+from compiler.execution import FileTensor, RuntimeConfig
+from compiler.ir.errors import CleaveError
+
+Json: TypeAlias = dict[str, Any]
+
+
+def main(arguments: list[str]) -> int:
+    job = json.loads(Path(arguments[0]).read_text())
+    configure_tensorflow(RuntimeConfig(devices=job["devices"]))
+    try:
+        save(job)
+    except CleaveError as error:
+        sys.stderr.write(f"cleave: {error}\n")
+        return 1
+    return 0
+
+
+def save(job: Json) -> None:
+    source = job["original"]
+    original = load_original(source["path"], tuple(source["tags"])) if source is not None else Original()
+    state = State(job["variables"], original, job["names"])
+    entries = {entry["key"]: _callable(entry, state) for entry in job["entries"]}
+    signatures = {entry["key"]: _traced(entry, entries[entry["key"]]) for entry in job["entries"]}
+    kept = {key: original.root.signatures[key] for key in job["keep"]}
+    methods = methods_for(original.root, list(entries), entries) if original.root is not None else {}
+    held = [*state.old, *by_capture(original, kept.values())]
+    root = rebuild(original, _distinct(held)) if original.root is not None else AutoTrackable()
+    state.attach(root)
+    if original.nodes:
+        root.initializer, root.asset_paths = original.root.initializer, original.root.asset_paths
+    for name, method in methods.items():
+        setattr(root, name, method)
+    policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES if job["variable_devices"] else None
+    options = tf.saved_model.SaveOptions(experimental_variable_policy=policy, experimental_custom_gradients=False)
+    tf.saved_model.save(root, job["out"], signatures={**kept, **signatures}, options=options)
+
+
+class State:
+    """The variables, tables and assets that entries capture: the original's own, or new ones with the module's values."""
+
+    def __init__(self, declared: Mapping[str, Json], original: Original, names: Mapping[str, str]) -> None:
+        self._declared, self._original, self._names = declared, original, names
+        self._made: dict[str, tf.Variable] = {}
+        self.old: list[Any] = []
+
+    def handle(self, kind: str, ref: str) -> Any:
+        """A tensor of the graph being built that stands for the state."""
+        graph = ops.get_default_graph()
+        if kind == "Resource" and ref in self._original.nodes:
+            return self._table(graph, ref)
+        item = self._variable(ref) if kind == "Variable" else self._resource(ref)
+        return graph.capture(handle_of(item))
+
+    def _variable(self, ref: str) -> tf.Variable:
+        if ref in self._made:
+            return self._made[ref]
+        declared = self._declared[ref]
+        found = self._original.find(self._names.get(ref, ref))
+        if isinstance(found, tf.Variable) and found.dtype.name == declared["dtype"] and found.shape.is_compatible_with(declared["shape"]):
+            self.old.append(found)
+        else:
+            found = None
+        self._made[ref] = found if found is not None else _new_variable(ref, declared)
+        return self._made[ref]
+
+    def _resource(self, ref: str) -> Any:
+        found = self._original.find(self._names.get(ref, ref))
+        if found is None or isinstance(found, tf.Variable):
+            raise CleaveError(f"the original has no table or asset {ref!r}; it has {sorted(self._original.known)[:8]}")
+        self.old.append(found)
+        return found
+
+    def _table(self, graph: Any, ref: str) -> Any:
+        node = self._original.nodes[ref]
+        if node.name not in {operation.name for operation in graph.get_operations()}:
+            tf.graph_util.import_graph_def(graph_pb2.GraphDef(node=[node]), name="")
+        return graph.get_tensor_by_name(f"{node.name}:0")
+
+    def attach(self, root: Any) -> None:
+        """New variables hang under `weights`, by their names."""
+        new = {ref: variable for ref, variable in self._made.items() if not any(variable is old for old in self.old)}
+        if new:
+            holder = AutoTrackable()
+            for ref, variable in sorted(new.items()):
+                holder._track_trackable(variable, name=ref)
+            root._track_trackable(holder, name="weights", overwrite=True)
+
+
+def _new_variable(ref: str, declared: Json) -> tf.Variable:
+    if declared["value"] is None:
+        raise CleaveError(f"variable {ref!r} is neither in the original nor has it a value")
+    with tf.init_scope(), tf.device(declared["device"] or None):
+        shape = tf.TensorShape(declared["shape"])
+        return tf.Variable(
+            _array(declared["value"]), trainable=declared["trainable"], name=declared["name"], dtype=declared["dtype"], shape=shape
+        )
+
+
+def _array(value: Json) -> Any:
+    if "proto" in value:
+        return tf.make_ndarray(tensor_pb2.TensorProto.FromString(Path(value["proto"]).read_bytes()))
+    region = None if value["region"] is None else tuple((start, size) for start, size in value["region"])
+    return np.asarray(mapped(FileTensor(value["path"], value["offset"], value["dtype"], tuple(value["shape"]), region)))
+
+
+def _callable(entry: Json, state: State) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """(inputs by key) -> outputs by key, in the graph being traced."""
+    graph_def = graph_pb2.GraphDef.FromString(Path(entry["graph"]).read_bytes())
+    placeholders = {node.name for node in graph_def.node if node.op == "Placeholder"}
+    calls = [node for node in graph_def.node if node.name not in placeholders]
+    del graph_def.node[:]
+    graph_def.node.extend(calls)
+
+    def call(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        feeds = {item["tensor"]: inputs[item["key"]] for item in entry["inputs"]}
+        feeds |= {capture["tensor"]: state.handle(capture["kind"], capture["ref"]) for capture in entry["captures"]}
+        used = {name for node in calls for name in node.input}
+        fetches = [item["tensor"] for item in entry["outputs"]]
+        input_map = {name: tensor for name, tensor in feeds.items() if name in used or name.removesuffix(":0") in used}
+        results = tf.graph_util.import_graph_def(graph_def, input_map=input_map, return_elements=fetches, name="cleave")
+        for item, result in zip(entry["outputs"], results, strict=True):
+            result.set_shape(item["shape"])
+        return {item["key"]: result for item, result in zip(entry["outputs"], results, strict=True)}
+
+    return call
+
+
+def _traced(entry: Json, call: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
+    """The signature's function: keywords by the inputs' keys."""
+
+    def run(**inputs: Any) -> dict[str, Any]:
+        return call(inputs)
+
+    run.__name__ = run.__qualname__ = f"entry_{''.join(c if c.isalnum() else '_' for c in entry['key'])}"
+    specs = {item["key"]: tf.TensorSpec(item["shape"], item["dtype"], name=item["key"]) for item in entry["inputs"]}
+    return tf.function(run, autograph=False).get_concrete_function(**specs)
+
+
+def _distinct(items: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for item in items:
+        if not any(item is other for other in found):
+            found.append(item)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
