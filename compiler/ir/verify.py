@@ -46,7 +46,6 @@ STRUCTURE: tuple[Rule, ...] = (
     Invariant("shardings", "annotated", in_graph.shardings),
     ModuleInvariant("variable shardings", "annotated", in_module.variable_shardings),
     Invariant("no shardings", "partitioned", in_graph.no_shardings),
-    Invariant("devices of parts", "partitioned", in_graph.devices),
     Invariant("devices", "placed", in_graph.devices),
 )
 

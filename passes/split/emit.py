@@ -58,6 +58,7 @@ class Sizes:
     origin: tuple[str, ...] = ("sizes",)
     _scalars: dict[tuple[KnownDim, str], Value] = field(default_factory=dict)
     _vectors: dict[tuple[tuple[KnownDim, ...], str], Value] = field(default_factory=dict)
+    _atoms: dict[Atom, Value] = field(default_factory=dict)
     _sources: dict[str, tuple[Value, int]] | None = None
 
     def vector(self, dims: Sequence[KnownDim], dtype: DType = _INT32) -> Value:
@@ -92,7 +93,7 @@ class Sizes:
         for monomial, coefficient in dim.terms:
             term: Value | None = None if coefficient == 1 and monomial else self.scalar(coefficient)
             for atom in monomial:
-                factor = self._atom(atom)
+                factor = self._atoms[atom] = self._atoms.get(atom) or self._atom(atom)
                 term = factor if term is None else self._add("Mul", [term, factor], {})
             assert term is not None
             total = term if total is None else self._add("AddV2", [total, term], {})

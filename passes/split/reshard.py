@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from compiler.ir.dims import KnownDim
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Value
@@ -102,7 +100,7 @@ class Resharder:
             bounds = tuple((_static(s), _static(n)) for s, n in region(type_, wanted, at, self.mesh))
             key = k if literal_bytes(literal) <= COPY_BYTES else bounds
             if key not in made:
-                origin = self.emitter.graph.node(value.node).origin
+                origin = self.emitter.graph.node(value.node).origin or (value.node,)
                 part = _literal_slice(literal, bounds)
                 made[key] = self.emitter.constant(part, name=f"{value.node}/{k}", device=self.mesh.devices[k], origin=origin)
             parts.append(made[key])
@@ -206,7 +204,7 @@ class Resharder:
         if all(start == 0 and (size == full or full is None) for (start, size), full in zip(bounds, shape, strict=True)):
             return part
         begin = self.sizes.vector([start for start, _ in bounds])
-        size = self.sizes.vector([-1 if full is None else n for (_, n), full in zip(bounds, shape, strict=True)])
+        size = self.sizes.vector([-1 if full is None or start + n == full else n for (start, n), full in zip(bounds, shape, strict=True)])
         return self._add("Slice", [part, begin, size], {}, self.mesh.devices[device], whole, f"slice_{device}")
 
     def _concat(self, parts: Sequence[Value], dim: int, device: str, whole: Value) -> Value:
@@ -226,7 +224,7 @@ class Resharder:
         return total
 
     def _add(self, op: str, operands: Sequence[Value], attrs: Mapping[str, DType], device: str, whole: Value, what: str) -> Value:
-        origin = self.emitter.graph.node(whole.node).origin
+        origin = self.emitter.graph.node(whole.node).origin or (whole.node,)
         suffix = f"_{device.rpartition(':')[2]}" if device and not what.startswith("slice") else ""
         return self.emitter.add(op, operands, attrs, name=f"{whole.node}/{what}{suffix}", device=device, origin=origin)
 
@@ -250,4 +248,4 @@ def _literal_slice(literal: Literal, bounds: Sequence[tuple[int, int]]) -> Liter
         return literal.slice(tuple(s for s, _ in bounds), tuple(n for _, n in bounds))
     if isinstance(literal, Splat):
         return Splat(literal.item, tuple(n for _, n in bounds))
-    return Tensor(literal.dtype, np.ascontiguousarray(literal.array[tuple(slice(s, s + n) for s, n in bounds)]))
+    return Tensor(literal.dtype, literal.array[tuple(slice(s, s + n) for s, n in bounds)])

@@ -123,7 +123,6 @@ BROKEN: list[tuple[str, tuple[str, ...], Callable[[Module, Graph], object], str]
     ("variable shardings", ("annotated",), lambda m, g: set_variable(m, sharding=Sharding(((),), (("x", "sum"),))),
      "variable 'w' is partial, [_]+sum(x), expected whole values"),
     ("no shardings", ("partitioned",), lambda m, g: [_place(m), _shard(g, "y", Sharding((("x",), ())))], "output 0 is sharded [x,_]"),
-    ("devices of parts", ("partitioned",), lambda m, g: _place(m, "s"), "it has no device, expected one"),
     ("devices", ("placed",), lambda m, g: _place(m, "s"), "it has no device, expected one"),
 ]  # fmt: skip
 
