@@ -3,8 +3,10 @@
 `flat`    nodes at the top, Placeholders for inputs, VarHandleOps for variables: for Sessions, folding, frozen files
 `called`  the body is one function, called from a graph of Placeholders; its state comes in as captures: for tf.function and SavedModels
 
-A profile with an envelope marks the body `_noinline` and calls it with a ConfigProto that switches Grappler off: what is emitted runs as
-it was emitted, in any process.  Equal modules give equal bytes (`serialize`).
+A profile with an envelope marks the body `_noinline` and calls it with a ConfigProto that switches Grappler off; inner calls and bodies
+are kept from it likewise (`library.py`).  What is emitted runs as it was emitted, in any process.
+
+Equal modules give equal bytes (`serialize`).
 """
 
 from __future__ import annotations
@@ -13,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
-from tensorflow.core.protobuf import config_pb2
 
 from compiler.backend.library import Capture, function_def, library_of, library_proto, must_run, ref_of
 from compiler.backend.names import legal_names
 from compiler.backend.nodes import Scope, device_of, node_def
 from compiler.backend.profiles import Profile
-from compiler.backend.protos import dtype_enum, literal_content_bytes, shape_proto, tensor_proto
+from compiler.backend.protos import dtype_enum, envelope_config, literal_content_bytes, shape_proto, tensor_proto
 from compiler.ir.errors import CleaveError, IrError
 from compiler.ir.graph import INPUT, FunctionRef, Graph, Node, Value
 from compiler.ir.module import Module, Variable
@@ -115,14 +116,6 @@ def entry_of(module: Module, entry: str) -> Graph:
     if entry not in module.entries:
         raise IrError(f"module {module.name!r} has no entry {entry!r}, expected one of {sorted(module.entries)}")
     return module.entries[entry]
-
-
-def envelope_config() -> bytes:
-    """Grappler off, for the graph that is called with it."""
-    config = config_pb2.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    data: bytes = config.SerializeToString(deterministic=True)
-    return data
 
 
 def _call(

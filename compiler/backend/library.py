@@ -25,6 +25,10 @@ from compiler.ops import opdefs
 from compiler.ops.effects import Bodies, has_effect
 
 HANDLES = ("Variable", "Resource")
+_UNTOUCHED = "_tf_data_function"
+"""Grappler leaves functions with this mark alone. Without it, it rewrites bodies of loops and inner calls in the caller's graph, whatever
+the call's own configuration says.
+"""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def function_def(module: Module, graph: Graph, name: str, profile: Profile, libr
     for key, attr in sorted(graph.attrs.items()):
         if key.startswith("_"):
             proto.attr[key].CopyFrom(attr_value(attr, None, module.stores, library.name))
+    if profile.envelope:
+        proto.attr[_UNTOUCHED].b = True
     return Body(proto, captures)
 
 

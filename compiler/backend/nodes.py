@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tensorflow.core.framework import node_def_pb2
 
 from compiler.backend.profiles import Profile
-from compiler.backend.protos import attr_value
+from compiler.backend.protos import attr_value, envelope_config
 from compiler.ir.errors import CleaveError, IrError
 from compiler.ir.graph import Attr, Graph, Node, ShapeAttr, Value
 from compiler.ir.module import Module, function_refs
@@ -82,6 +82,8 @@ def node_def(scope: Scope, name: str) -> node_def_pb2.NodeDef:
     for key, attr in sorted(emitted_attrs(scope, node, op, operands).items()):
         kind = _kind(op, key)
         proto.attr[key].CopyFrom(attr_value(attr, kind, scope.module.stores, scope.library.name))
+    if node.op == "Call" and scope.profile.envelope and "config_proto" not in proto.attr:
+        proto.attr["config_proto"].s = envelope_config()
     return proto
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2
+from tensorflow.core.protobuf import config_pb2
 
 from compiler.ir.dims import Dim
 from compiler.ir.errors import CleaveError
@@ -119,3 +120,11 @@ def literal_content_bytes(literal: Literal) -> int:
         return literal.nbytes
     assert isinstance(literal, Tensor)
     return sum(len(item) + 4 for item in literal.array.reshape(-1).tolist()) if literal.array.dtype == object else literal.array.nbytes
+
+
+def envelope_config() -> bytes:
+    """Grappler off, for the graph that is called with it."""
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    data: bytes = config.SerializeToString(deterministic=True)
+    return data
