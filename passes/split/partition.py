@@ -19,9 +19,10 @@ from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.registry import spec
 from compiler.ops.spec import Localized, Operation, Shard, ShardingRule
 from compiler.pipeline.base import ANNOTATED, PARTITIONED, TYPED, Context, Numerics, Pass
-from passes.split.emit import Emitter, Sizes
+from compiler.rewrite.emitter import Emitter
 from passes.split.factors import ATTRIBUTE, assignment_of, local_type, shard_of
 from passes.split.reshard import Resharder
+from passes.split.sizes import Sizes
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from compiler.ir.graph import Value
 from compiler.ir.sharding import Mesh, Sharding, extent
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Literal, Splat, Tensor, WeightRef, literal_bytes
-from passes.split.emit import Emitter, Sizes
+from compiler.rewrite.emitter import Emitter
 from passes.split.factors import region
+from passes.split.sizes import Sizes
 
 COPY_BYTES = 4096
 """A constant this small is repeated on every device rather than sent to it."""

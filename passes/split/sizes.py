@@ -1,8 +1,8 @@
-"""Adding typed nodes: operands and attributes in, `infer`red types and fresh names out; sizes as constants or as arithmetic on shapes."""
+"""Sizes as values: constants, or arithmetic on the shape of a value that has the dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,44 +10,11 @@ import numpy as np
 from compiler.ir.dims import Atom, Expr, KnownDim
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Attr, Graph, Value
-from compiler.ir.module import Module
 from compiler.ir.types import DType
-from compiler.ir.weights import Literal, Tensor, literal_type
-from compiler.ops.queries import infer, operation
-from compiler.ops.spec import Content
+from compiler.ir.weights import Tensor
+from compiler.rewrite.emitter import Emitter
 
 _INT32 = DType("int32")
-
-
-@dataclass
-class Emitter:
-    """Adds nodes to one graph of a module and remembers the symbolic content of the small integer values it makes."""
-
-    module: Module
-    graph: Graph
-    contents: dict[Value, Content] = field(default_factory=dict)
-
-    def add(
-        self,
-        op: str,
-        operands: Sequence[Value],
-        attrs: Mapping[str, Attr] | None = None,
-        *,
-        name: str,
-        device: str = "",
-        origin: Iterable[str] = (),
-        controls: Iterable[str] = (),
-    ) -> Value:
-        """Add a node, its types inferred; returns its output 0."""
-        fresh = self.graph.fresh_name(name)
-        self.graph.add(op, operands, attrs, name=fresh, device=device, origin=origin, controls=controls)
-        self.graph.set_types(fresh, infer(operation(self.module, self.graph, fresh, self.contents)))
-        return Value(fresh)
-
-    def constant(self, literal: Literal, *, name: str, device: str = "", origin: Iterable[str] = ()) -> Value:
-        fresh = self.graph.fresh_name(name)
-        self.graph.add("Const", (), {"value": literal}, (literal_type(literal),), name=fresh, device=device, origin=origin)
-        return Value(fresh)
 
 
 @dataclass
