@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from compiler.ir.graph import Attr, Value
+from compiler.ir.graph import Attr, Value, attr_key
 from compiler.ir.weights import Array, Literal
 from compiler.ops.attributes import defaults
 from compiler.rewrite.emitter import Emitter
@@ -33,9 +33,8 @@ class Builder:
 
     def node(self, op: str, *operands: Value, **attrs: Attr) -> Value:
         """Add a node; an attribute equal to the OpDef's default is left out."""
-        kept = {
-            name: value for name, value in attrs.items() if defaults(op).get(name) != value or type(defaults(op)[name]) is not type(value)
-        }
+        known = {name: attr_key(value) for name, value in defaults(op).items()}
+        kept = {name: value for name, value in attrs.items() if known.get(name) != attr_key(value)}
         name = f"{self.root}/{op.lower()}"
         made = self.emitter.add(op, operands, kept, name=name, device=self.device, origin=self.origin, controls=self.controls)
         self.built.append(made.node)

@@ -18,8 +18,8 @@ The parameters of `pattern` after `op` are captures: each stands for one value, 
     op.optional(op.Cast(x))              the node, or its first operand where the node is not there
     op.Transpose(x, p, shared=True)      others may need this node too: it stays, the match only looks through it
 
-An attribute that a pattern does not name must have its default; one without a default (`strides`) must be named, unless it is a dtype, which
-the types say.  So an attribute the rule has never heard of means no match.  Operands of a commutative op are tried both ways round.
+An attribute that a pattern does not name must have its default; one without a default (`strides`) must be named, unless it is a dtype,
+which the types say.  So an attribute the rule has never heard of means no match.  Operands of a commutative op are tried both ways round.
 
 What every rule is spared from checking (`matcher.automatic_refusal`): an interior node must be pure, on the root's device and wanted by
 nobody outside the match.  Control edges into matched nodes are carried over to every node that the rewrite builds; where it builds none and
@@ -107,6 +107,7 @@ class OneOf:
 
 
 Pattern: TypeAlias = Capture | NodePattern | PortPattern | OneOf
+Operand: TypeAlias = Pattern | Rest
 
 
 @dataclass
@@ -114,6 +115,7 @@ class PatternBuilder:
     """The `op` of `Rule.pattern`: `op.Name(...)` is a node pattern.  (TensorFlow's own op `Any` is `op.node("Any", operands, attrs)`.)"""
 
     Any: ClassVar[_AnyAttribute] = ANY
+    Rest: ClassVar[type] = Rest
     count: int = 0
 
     def __getattr__(self, op: str) -> _NodePatternMaker:
@@ -130,10 +132,7 @@ class PatternBuilder:
             raise IrError(f"op.optional({pattern.op}) has no first operand to fall back to")
         return OneOf((pattern, first))
 
-    def Rest(self, name: str) -> Rest:
-        return Rest(name)
-
-    def node(self, op: str, operands: tuple[Pattern | Rest, ...], attrs: Mapping[str, object]) -> NodePattern:
+    def node(self, op: str, operands: tuple[Operand, ...], attrs: Mapping[str, object]) -> NodePattern:
         self.count += 1
         named = dict(attrs)
         label, shared, others = str(named.pop("named", "")), bool(named.pop("shared", False)), named.pop("others", None)
@@ -145,7 +144,7 @@ class _NodePatternMaker:
     builder: PatternBuilder
     op: str
 
-    def __call__(self, *operands: Pattern | Rest, **attrs: object) -> NodePattern:
+    def __call__(self, *operands: Operand, **attrs: object) -> NodePattern:
         return self.builder.node(self.op, operands, attrs)
 
 
