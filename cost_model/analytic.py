@@ -64,7 +64,7 @@ def local_size(dim: Dim, axes: Iterable[str], mesh: Mesh, sizes: Mapping[str, in
 
 
 def type_bytes(type_: TensorType, sizes: Mapping[str, int], mesh: Mesh | None = None) -> int:
-    """Bytes of a value; of its largest shard where it has a sharding and `mesh` is given.  An unknown rank counts as one unknown dimension."""
+    """Bytes of a value; of its largest shard where it has a sharding and `mesh` is given.  An unknown rank is one unknown dimension."""
     shape = (None,) if type_.shape is None else type_.shape
     if mesh is not None and type_.sharding is not None:
         elements = math.prod(local_size(d, axes, mesh, sizes) for d, axes in zip(shape, type_.sharding.dims, strict=True))

@@ -6,9 +6,9 @@
     all_to_all      a + b * (n-1)/n^2 * B       each device holds B/n before and after
     send            a + b * B
 
-Source: Zheng et al., "Alpa" (OSDI 2022), `alpa/mesh_profiling` and `alpa/device_mesh`.  A group over several tasks is hierarchical: an all-reduce
-is a reduce-scatter within each task, an all-reduce of the parts between tasks, an all-gather within; where the devices of a task share one
-network port the parts pass through it one after another.
+Source: Zheng et al., "Alpa" (OSDI 2022), `alpa/device_mesh`.  A group over several tasks is hierarchical: an all-reduce is a reduce-scatter
+within each task, an all-reduce of the parts between tasks, an all-gather within; where the devices of a task share one network port the
+parts pass through it one after another.
 """
 
 from __future__ import annotations
