@@ -342,6 +342,23 @@ class Graph:
         if wanted != present:
             self.version += 1
 
+    def set_order(self, names: Sequence[str]) -> None:
+        """Make `names`, all nodes with producers first, the insertion order: `order()` is then exactly this, and the text prints it."""
+        if names == self.order():
+            return
+        position = {name: i for i, name in enumerate(names)}
+        if len(position) != len(names) or position.keys() != self._nodes._node.keys():
+            raise IrError(f"graph {self.name!r}: the new order names {len(names)} nodes, expected each of its {len(self)} nodes once")
+        for name in names:
+            late = [e.value.node for e in self.edges(name) if not e.back and position[e.value.node] > position[name]]
+            late += [c for c in self.controls(name) if position[c] > position[name]]
+            if late:
+                raise IrError(f"graph {self.name!r}: the new order puts {name!r} before {late[0]!r}, which it needs")
+        nodes = self._nodes._node
+        for name in names:
+            nodes[name] = nodes.pop(name)
+        self.version += 1
+
     def set_node(self, node: Node) -> None:
         """Change what the node of this name is (op, attributes, types, ...), keep how it is connected; ports in use must remain."""
         gone = [p for p in range(len(node.types), len(self.node(node.name).types)) if self.needs(Value(node.name, p)).anyone]
