@@ -34,6 +34,17 @@ def complete(op: str, attrs: Mapping[str, Attr], operands: Sequence[DType]) -> d
     return {**defaults(op), **_from_operands(definition, attrs, operands), **attrs}
 
 
+def stored(op: str, attrs: Mapping[str, Attr], operands: Sequence[DType]) -> dict[str, Attr]:
+    """The inverse of `complete`: what a node keeps, and nothing that another op's attributes left behind."""
+    definition = opdefs.get(op)
+    if definition is None:
+        return dict(attrs)
+    implied = {**defaults(op), **_from_operands(definition, {}, operands)}
+    return {
+        name: value for name, value in attrs.items() if name.startswith("_") or (name in definition.attrs and implied.get(name) != value)
+    }
+
+
 def _attr(kind: str, value: AttrValue) -> Attr | None:
     """A default of the table as an IR attribute; tensor defaults have no reader and are left out."""
     if kind.startswith("list("):

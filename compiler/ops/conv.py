@@ -90,11 +90,11 @@ def _channel_factors(operation: Operation, channels: Dim, depth: Dim, filters: D
     if groups is None:
         return None
     if groups == 1:
-        return (factor("ci", channels, Kind.REDUCTION, "sum"), factor("co", filters)), ("ci",), ("ci",), ("co",)
+        return (factor("ci", channels, Kind.REDUCTION, "sum", least=1), factor("co", filters, least=1)), ("ci",), ("ci",), ("co",)
     per_group = exact_div(filters, groups) if filters is not None else None
     if per_group is None:
         return None
-    factors = (factor("g", groups), Factor("ci", depth, Kind.WHOLE), Factor("co", per_group, Kind.WHOLE))
+    factors = (factor("g", groups, least=1), Factor("ci", depth, Kind.WHOLE), Factor("co", per_group, Kind.WHOLE))
     return factors, ("ci",), ("g", "ci"), ("g", "co")
 
 
@@ -150,7 +150,7 @@ def _depthwise_rule(operation: Operation) -> ShardingRule | None:
     image, filters, result = with_rank(operation, 0, where.rank), with_rank(operation, 1, where.rank), operation.results[0].shape
     space = space_factors(_spans(operation), tuple(result[a] for a in where.space), _pads_freely(operation))
     multiplier: DimFactors = () if filters[3] == 1 else ("m",)
-    factors = (factor("n", image[0]), *space, *_kernel_factors(where, filters), factor("c", image[where.channel]))
+    factors = (factor("n", image[0]), *space, *_kernel_factors(where, filters), factor("c", image[where.channel], least=1))
     factors += (Factor("m", filters[3], Kind.WHOLE),) if multiplier else ()
     operands = (_arranged(where, ("n",), ("c",), "s"), _kernel(where, ("c",), multiplier))
     return ShardingRule(factors, operands, (_arranged(where, ("n",), ("c", *multiplier), "s"),))
@@ -206,8 +206,8 @@ def _input_gradient_rule(operation: Operation) -> ShardingRule | None:
         *_whole_space(where, shape, "s"),
         *_whole_space(where, gradient, "o"),
         *_kernel_factors(where, filters),
-        factor("ci", shape[where.channel], Kind.PARALLEL if plain else Kind.WHOLE),
-        factor("co", filters[-1], Kind.REDUCTION if plain else Kind.WHOLE, "sum"),
+        factor("ci", shape[where.channel], Kind.PARALLEL if plain else Kind.WHOLE, least=1),
+        factor("co", filters[-1], Kind.REDUCTION if plain else Kind.WHOLE, "sum", least=1),
         *(() if plain else (Factor("cg", depth, Kind.WHOLE),)),
     )
     operands: tuple[ValueFactors, ...] = (
@@ -234,8 +234,8 @@ def _filter_gradient_rule(operation: Operation) -> ShardingRule | None:
         *_whole_space(where, image, "s"),
         *_whole_space(where, gradient, "o"),
         *_kernel_factors(where, shape),
-        factor("ci", image[where.channel], kind),
-        factor("co", shape[-1], kind),
+        factor("ci", image[where.channel], kind, least=1),
+        factor("co", shape[-1], kind, least=1),
         *(() if plain else (Factor("cg", shape[-2], Kind.WHOLE),)),
     )
     operands: tuple[ValueFactors, ...] = (_arranged(where, ("n",), ("ci",), "s"), None, _arranged(where, ("n",), ("co",), "o"))
@@ -252,7 +252,7 @@ def _depthwise_gradient_rule(
         *_whole_space(where, image, "s"),
         *_whole_space(where, gradient, "o"),
         *_kernel_factors(where, filters),
-        factor("c", filters[2]),
+        factor("c", filters[2], least=1),
         *((Factor("m", filters[3], Kind.WHOLE),) if multiplier else ()),
     )
     images = _arranged(where, ("n",), ("c",), "s")

@@ -352,7 +352,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec("ApproximateEqual", lambda o: (TensorType(DType("bool"), same_type(o)[0].shape),), _same_rule, COMMUTATIVE),
     # several operands
     OpSpec("AddN", same_type, _same_rule, COMMUTATIVE, _add_n_content, flops=lambda o: _add_n_flops(o)),
-    OpSpec("AccumulateNV2", same_type, _same_rule, COMMUTATIVE, flops=lambda o: _add_n_flops(o)),
+    OpSpec("AccumulateNV2", same_type, None, COMMUTATIVE, flops=lambda o: _add_n_flops(o)),
     OpSpec("ClipByValue", unary_type, None, PLAIN, point_flops=2),
     OpSpec("Select", _select_type, _select_rule, PLAIN),
     OpSpec("SelectV2", _select_v2_type, broadcast_rule, PLAIN),

@@ -117,13 +117,9 @@ def _top_k_type(operation: Operation) -> tuple[TensorType, ...]:
     if operand.shape is not None:
         if not operand.shape:
             raise misfit(operation, "expected a value of rank 1 or more")
-        shape = (*operand.shape[:-1], _top(operation))
+        shape = (*operand.shape[:-1], scalar_content(operation, 1))
     positions = DType(str(operation.attrs.get("index_type", "int32")))
     return TensorType(operand.dtype, shape), TensorType(positions, shape)
-
-
-def _top(operation: Operation) -> Dim:
-    return operation.int_attr("k") if operation.op == "TopK" else scalar_content(operation, 1)
 
 
 def _top_k_rule(operation: Operation) -> ShardingRule | None:
@@ -132,10 +128,9 @@ def _top_k_rule(operation: Operation) -> ShardingRule | None:
     if not shape:
         return None
     last = len(shape) - 1
-    factors = (*dim_factors(shape, (last,)), Factor("k", _top(operation), Kind.WHOLE))
+    factors = (*dim_factors(shape, (last,)), Factor("k", scalar_content(operation, 1), Kind.WHOLE))
     result: ValueFactors = (*plain(shape)[:-1], ("k",))
-    rest: tuple[ValueFactors, ...] = (None,) * (len(operation.operands) - 1)
-    return ShardingRule(factors, (plain(shape), *rest), (result, result))
+    return ShardingRule(factors, (plain(shape), None), (result, result))
 
 
 def _where_type(operation: Operation) -> tuple[TensorType, ...]:
@@ -251,7 +246,6 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec("GatherV2", _gather_type, _gather_rule, LINEAR, _gather_content),
     OpSpec("GatherNd", _gather_nd_type, _gather_nd_rule, LINEAR),
     OpSpec("OneHot", _one_hot_type, _one_hot_rule, MOVES),
-    OpSpec("TopK", _top_k_type, _top_k_rule),
     OpSpec("TopKV2", _top_k_type, _top_k_rule),
     OpSpec("InTopK", lambda o: (TensorType(DType("bool"), o.operands[1].shape),)),
     OpSpec("InTopKV2", lambda o: (TensorType(DType("bool"), o.operands[1].shape),)),

@@ -5,8 +5,6 @@ Transposes permute factors, reshapes regroup them: `[b,s,h] => [b*s,h]` is divid
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from compiler.ir.dims import Dim, KnownDim
 from compiler.ir.types import DType, Shape, TensorType, size_of
 from compiler.ops.elementwise import unary_type
@@ -66,6 +64,12 @@ def _identity_n_rule(operation: Operation) -> ShardingRule:
 def _ensure_type(operation: Operation) -> tuple[TensorType, ...]:
     shape = agree_shapes(operation, operation.operands[0].shape, shape_attr(operation, "shape"))
     return (TensorType(operation.operands[0].dtype, shape),)
+
+
+def _ensure_rule(operation: Operation) -> ShardingRule | None:
+    """Dimensions that it does not check."""
+    checked = shape_attr(operation, "shape")
+    return same_shape_rule(operation, () if checked is None else [i for i, d in enumerate(checked) if d is not None])
 
 
 # ---- Reshape
@@ -330,9 +334,9 @@ def _identity(name: str) -> OpSpec:
     return OpSpec(name, _identity_type, same_shape_rule, IDENTITY, first_content)
 
 
-def _guard(name: str, infer: Callable[[Operation], tuple[TensorType, ...]] = unary_type, traits: frozenset[Trait] = frozenset()) -> OpSpec:
+def _guard(name: str) -> OpSpec:
     """Passes its operand on, or raises: not an identity that may be dropped."""
-    return OpSpec(name, infer, same_shape_rule, traits | {Trait.MOVEMENT}, first_content)
+    return OpSpec(name, unary_type, same_shape_rule, frozenset({Trait.MOVEMENT, Trait.EFFECT}), first_content)
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -343,12 +347,12 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "IdentityN", _identity_n_type, _identity_n_rule, IDENTITY, contents=lambda o: tuple(o.content(s) for s in range(len(o.operands)))
     ),
-    _guard("CheckNumerics", traits=frozenset({Trait.EFFECT})),
-    _guard("CheckNumericsV2", traits=frozenset({Trait.EFFECT})),
-    _guard("EnsureShape", _ensure_type),
-    OpSpec("Reshape", _reshape_type, _reshape_rule, MOVES, _reshape_content, localize=_reshape_localize),
-    OpSpec("ExpandDims", _expand_type, _expand_rule, MOVES, _expand_content),
-    OpSpec("Squeeze", _squeeze_type, _squeeze_rule, MOVES, _squeeze_content, localize=_squeeze_localize),
+    _guard("CheckNumerics"),
+    _guard("CheckNumericsV2"),
+    OpSpec("EnsureShape", _ensure_type, _ensure_rule, frozenset({Trait.MOVEMENT, Trait.VIEW}), first_content),
+    OpSpec("Reshape", _reshape_type, _reshape_rule, MOVES | {Trait.VIEW}, _reshape_content, localize=_reshape_localize),
+    OpSpec("ExpandDims", _expand_type, _expand_rule, MOVES | {Trait.VIEW}, _expand_content),
+    OpSpec("Squeeze", _squeeze_type, _squeeze_rule, MOVES | {Trait.VIEW}, _squeeze_content, localize=_squeeze_localize),
     OpSpec("Transpose", _transpose_type, _transpose_rule, MOVES),
     OpSpec("ConjugateTranspose", _transpose_type, _transpose_rule, MOVES),
     OpSpec("BroadcastTo", _broadcast_type, _broadcast_rule, MOVES, localize=_broadcast_localize),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.ir.dims import Dim, KnownDim, mul
 from compiler.ir.types import DType, TensorType
 from compiler.ops.rules import factor
@@ -77,10 +79,19 @@ def _batch_rule(operation: Operation) -> ShardingRule | None:
     left, right = (_batch_dims(t.shape or (), batch, whole) for t in operation.operands)
     left_matrix: tuple[DimFactors, ...] = (("k",), ("m",)) if _flag(operation, "adj_x") else (("m",), ("k",))
     right_matrix: tuple[DimFactors, ...] = (("n",), ("k",)) if _flag(operation, "adj_y") else (("k",), ("n",))
-    factors = [factor(f"b{i}", size, Kind.WHOLE if i in whole else Kind.PARALLEL) for i, size in enumerate(batch)]
+    shared = {name for dim in left for name in dim} & {name for dim in right for name in dim}
+    factors = [
+        factor(f"b{i}", size, Kind.WHOLE if i in whole else Kind.PARALLEL, least=_least(i, f"b{i}" in shared))
+        for i, size in enumerate(batch)
+    ]
     factors += [factor("m", sizes["m"]), factor("n", sizes["n"]), factor("k", sizes["k"], Kind.REDUCTION, "sum")]
     result = (*((f"b{i}",) for i in range(len(batch))), ("m",), ("n",))
     return ShardingRule(tuple(factors), ((*left, *left_matrix), (*right, *right_matrix)), (result,))
+
+
+def _least(position: int, shared: bool) -> int:
+    """oneDNN's kernel writes past its buffer for [n, 1, m, k] x [k, n] (TensorFlow 2.21): a broadcast inner batch keeps two rows."""
+    return 0 if shared or position == 0 else 2
 
 
 def _batch_dims(shape: tuple[Dim, ...], batch: tuple[Dim, ...], whole: set[int]) -> tuple[DimFactors, ...]:
@@ -147,7 +158,10 @@ def _einsum_rule(operation: Operation) -> ShardingRule | None:
         return None
     sizes = _einsum_sizes(operation, terms[0])
     whole = tuple(label for label in sizes if _mixed(operation, terms[0], label))
-    return einsum_rule(f"{', '.join(terms[0])} -> {terms[1]}", sizes, whole=whole)
+    rule = einsum_rule(f"{', '.join(terms[0])} -> {terms[1]}", sizes, whole=whole)
+    inner = {label for label in terms[1].split()[1:] if label.startswith("e")}
+    shared = set.intersection(*(set(t.split()) for t in terms[0]))
+    return replace(rule, factors=tuple(replace(f, least=_least(f.name in inner, f.name in shared)) for f in rule.factors))
 
 
 def _mixed(operation: Operation, operands: list[str], label: str) -> bool:

@@ -18,9 +18,9 @@ from compiler.ir.module import Module
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Array, Splat, Tensor, WeightRef
 from compiler.ops import opdefs
-from compiler.ops.attributes import complete, defaults
+from compiler.ops.attributes import complete, defaults, stored
 from compiler.ops.registry import spec
-from compiler.ops.spec import Content, Operation, ShardingRule, Signature
+from compiler.ops.spec import Content, Localized, Operation, Shard, ShardingRule, Signature
 
 Contents = Mapping[Value, Content]
 """What is known of small integer values, by value; `infer_graph(...).contents` is one."""
@@ -57,6 +57,16 @@ def rule(operation: Operation) -> ShardingRule | None:
     """The sharding rule; None: never divided."""
     found = spec(operation.op)
     return None if found is None or found.rule is None else found.rule(operation)
+
+
+def localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
+    """What one shard runs; its attributes are as a node stores them: no defaults, nothing the operands determine."""
+    found = spec(operation.op)
+    if found is None or found.localize is None:
+        local = Localized(operation.op, operation.attrs)
+    else:
+        local = found.localize(operation, shard, operands)
+    return replace(local, attrs=stored(local.op, local.attrs, [t.dtype for t in operands]))
 
 
 def work(operation: Operation) -> KnownDim | None:

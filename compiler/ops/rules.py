@@ -15,11 +15,13 @@ from compiler.ops.spec import DimFactors, Factor, Kind, Operation, Shard, Shardi
 ValueFactors = tuple[DimFactors, ...] | None
 
 
-def factor(name: str, size: Dim, kind: Kind = Kind.PARALLEL, combine: str = "", halo: tuple[int, int, int] = (0, 0, 1)) -> Factor:
+def factor(
+    name: str, size: Dim, kind: Kind = Kind.PARALLEL, combine: str = "", halo: tuple[int, int, int] = (0, 0, 1), least: int = 0
+) -> Factor:
     """A factor; WHOLE where its size is unknown, for then no shard could say where it starts."""
     if size is None or kind is Kind.WHOLE:
         return Factor(name, size, Kind.WHOLE)
-    return Factor(name, size, kind, combine, halo)
+    return Factor(name, size, kind, combine, halo, least)
 
 
 def names(shape: Sequence[Dim], prefix: str = "d") -> tuple[str, ...]:

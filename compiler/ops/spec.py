@@ -145,6 +145,7 @@ class Factor:
     `halo` = (lo, hi, stride): rows [s, e) of the result need the operand's rows [s*stride - lo, (e-1)*stride + 1 + hi), clipped to those
     it has; `localize` pads what was clipped.  `size` counts the result's rows, the operand's dimension has its own size.
     A factor may divide an operand and no result without being a reduction: the result is then the same on every shard.
+    `least` rows are what a shard must have where the kernel refuses empty ones (filters, rows under a window).
     """
 
     name: str
@@ -152,6 +153,11 @@ class Factor:
     kind: Kind = Kind.PARALLEL
     combine: str = ""
     halo: tuple[int, int, int] = (0, 0, 1)
+    least: int = 0
+
+    def divides_into(self, parts: int) -> bool:
+        """Has each of `parts` shards the rows its kernel needs?  A symbolic size is taken to be large enough."""
+        return self.kind is not Kind.WHOLE and (not isinstance(self.size, int) or self.size // parts >= self.least)
 
 
 DimFactors: TypeAlias = tuple[str, ...]

@@ -93,7 +93,7 @@ def length(cut: Cut, size: Dim) -> Dim:
         return None
     room = add(end, mul(-1, begin)) if cut.stride > 0 else add(begin, mul(-1, end))
     count = ceil_div(room, abs(cut.stride))
-    return count if begin == 0 or (end == size and cut.stride > 0) else max_dim(count, 0)
+    return count if cut.stride > 0 and (begin == 0 or end == size) else max_dim(count, 0)
 
 
 def _bound(bound: KnownDim | None, is_open: bool, size: KnownDim, stride: int, *, at_end: bool) -> KnownDim | None:

@@ -96,7 +96,7 @@ def _int(value: object) -> int:
 def space_factors(spans: tuple[Window, ...], sizes: tuple[Dim, ...], divisible: bool) -> tuple[Factor, ...]:
     """Factors s0, s1, ... of the result's rows: with a halo where it is known and the op can pad each shard by itself, else WHOLE."""
     return tuple(
-        factor(f"s{i}", size, Kind.HALO if divisible and span.halo is not None else Kind.WHOLE, halo=span.halo or (0, 0, 1))
+        factor(f"s{i}", size, Kind.HALO if divisible and span.halo is not None else Kind.WHOLE, halo=span.halo or (0, 0, 1), least=1)
         for i, (span, size) in enumerate(zip(spans, sizes, strict=True))
     )
 
