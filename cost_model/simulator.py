@@ -20,7 +20,7 @@ from cost_model.memory import Peak, peak_bytes
 from cost_model.model import Prices
 
 Policy: TypeAlias = Literal["order", "fifo"]
-"""Which ready operator a device takes: the first in the graph's order, or the one that became ready first, as TensorFlow's executor does."""
+"""Which ready operator a device takes: the first in the graph's order, or the one ready first, as TensorFlow's executor does."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class _Run:
     ready: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     ports: dict[str, float] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+    """Devices that may have something to start."""
     count: int = 0
 
     def all(self) -> None:
@@ -130,14 +132,17 @@ class _Run:
                 self._start(position, now)
                 continue
             self.count += 1
+            self.touched.add(self.placed[position])
             heapq.heappush(self.ready[self.placed[position]], (position if self.policy == "order" else self.count, position))
 
     def _dispatch(self, now: float) -> None:
-        for device, queue in self.ready.items():
+        for device in sorted(self.touched):
+            queue = self.ready[device]
             if queue and device not in self.running:
                 _, position = heapq.heappop(queue)
                 self.running[device] = position
                 self._start(position, now)
+        self.touched.clear()
 
     def _start(self, position: int, now: float) -> None:
         self.started.append(position)
@@ -155,6 +160,7 @@ class _Run:
         device = self.placed[position]
         if not self.free[position]:
             del self.running[device]
+            self.touched.add(device)
         here: list[int] = []
         away: dict[tuple[str, int], list[int]] = {}
         for port, user in self.flow.users[position]:

@@ -1,0 +1,1 @@
+"""Passes that name devices, and fix an order on them where it pays."""
