@@ -21,7 +21,8 @@ from tensorflow.python.trackable.autotrackable import AutoTrackable
 
 from compiler.backend.child import configure_tensorflow
 from compiler.backend.frames import mapped
-from compiler.backend.save_methods import methods_for
+from compiler.backend.importing import call_graph
+from compiler.backend.save_methods import methods_for, methods_of
 from compiler.backend.save_state import Original, by_capture, handle_of, load_original, rebuild
 from compiler.execution import FileTensor, RuntimeConfig
 from compiler.ir.errors import CleaveError
@@ -47,7 +48,7 @@ def save(job: Json) -> None:
     entries = {entry["key"]: _callable(entry, state) for entry in job["entries"]}
     signatures = {entry["key"]: _traced(entry, entries[entry["key"]]) for entry in job["entries"]}
     kept = {key: original.root.signatures[key] for key in job["keep"]}
-    methods = methods_for(original.root, list(entries), entries) if original.root is not None else {}
+    methods = methods_for(original.root, list(entries), job["keep"], entries) if original.root is not None else {}
     held = [*state.old, *by_capture(original, kept.values())]
     root = rebuild(original, _distinct(held)) if original.root is not None else AutoTrackable()
     state.attach(root)
@@ -58,6 +59,8 @@ def save(job: Json) -> None:
     policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES if job["variable_devices"] else None
     options = tf.saved_model.SaveOptions(experimental_variable_policy=policy, experimental_custom_gradients=False)
     tf.saved_model.save(root, job["out"], signatures={**kept, **signatures}, options=options)
+    dropped = [name for name, _ in methods_of(original.root) if name not in methods] if original.root is not None else []
+    Path(job["report"]).write_text(json.dumps({"methods": sorted(methods), "dropped": dropped}))
 
 
 class State:
@@ -131,18 +134,11 @@ def _array(value: Json) -> Any:
 def _callable(entry: Json, state: State) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """(inputs by key) -> outputs by key, in the graph being traced."""
     graph_def = graph_pb2.GraphDef.FromString(Path(entry["graph"]).read_bytes())
-    placeholders = {node.name for node in graph_def.node if node.op == "Placeholder"}
-    calls = [node for node in graph_def.node if node.name not in placeholders]
-    del graph_def.node[:]
-    graph_def.node.extend(calls)
 
     def call(inputs: Mapping[str, Any]) -> dict[str, Any]:
         feeds = {item["tensor"]: inputs[item["key"]] for item in entry["inputs"]}
         feeds |= {capture["tensor"]: state.handle(capture["kind"], capture["ref"]) for capture in entry["captures"]}
-        used = {name for node in calls for name in node.input}
-        fetches = [item["tensor"] for item in entry["outputs"]]
-        input_map = {name: tensor for name, tensor in feeds.items() if name in used or name.removesuffix(":0") in used}
-        results = tf.graph_util.import_graph_def(graph_def, input_map=input_map, return_elements=fetches, name="cleave")
+        results = call_graph(graph_def, feeds, [item["tensor"] for item in entry["outputs"]])
         for item, result in zip(entry["outputs"], results, strict=True):
             result.set_shape(item["shape"])
         return {item["key"]: result for item, result in zip(entry["outputs"], results, strict=True)}

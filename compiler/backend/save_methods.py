@@ -2,13 +2,15 @@
 
 signature "serving_default" = wrapper that calls trace t;  t is a trace of `serve`  =>  new `serve` with the entry in t's place
 
-A method is remade only where the signature's graph shows, wire by wire, that it calls that very trace: equal types prove nothing.
+A method is remade only where the signature's graph shows, wire by wire, that it calls that very trace, or one with an equal body on the
+same state (TensorFlow traces a method once more when it saves): equal types prove nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,6 +18,17 @@ import tensorflow as tf
 
 Call: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_TRANSPARENT = ("Placeholder", "Identity", "NoOp")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A function inside a signature: what it computes, the key or captured tensor behind each argument, the key of each result."""
+
+    body: str
+    entry: str
+    arguments: tuple[str | int, ...]
+    outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -28,45 +41,112 @@ class Trace:
     outputs: tuple[str, ...]
 
 
-def methods_for(root: Any, keys: Sequence[str], calls: Mapping[str, Call]) -> dict[str, Any]:
-    """A `tf.function` for each method of `root` that some entry computes, traced as the original was."""
+def methods_for(root: Any, keys: Sequence[str], kept: Sequence[str], calls: Mapping[str, Call]) -> dict[str, Any]:
+    """A `tf.function` for each method of `root` that some entry computes, traced as the original was, and those of kept signatures."""
     found: dict[str, Any] = {}
-    wired = [trace for key in keys if key in getattr(root, "signatures", {}) for trace in _wires(key, root.signatures[key])]
-    for name, method in _methods(root):
-        traces = [Trace(f, t.entry, t.inputs, t.outputs) for f in method.concrete_functions for t in wired if _same(f, t.function)]
+    compiled = [layer for key in keys if key in getattr(root, "signatures", {}) for layer in _layers(key, root.signatures[key])]
+    spared = [layer for key in kept for layer in _layers(key, root.signatures[key])]
+    for name, method in methods_of(root):
+        functions = method.concrete_functions
+        traces = [trace for function in functions for trace in _matches(function, compiled)]
         if traces:
             found[name] = _remade(name, method, traces, calls)
+        elif functions and all(_matches(function, spared) for function in functions):
+            found[name] = method
     return found
 
 
-def _methods(root: Any) -> Iterator[tuple[str, Any]]:
+def _matches(function: Any, layers: Sequence[Layer]) -> list[Trace]:
+    """The function as a trace of the layers that are the same function on the same state."""
+    definition = function.function_def
+    body = _Bodies(function.graph.as_graph_def().library.function).digest_of(definition)
+    captured = tuple(id(tensor) for tensor in function.captured_inputs)
+    free = len(definition.signature.input_arg) - len(captured)
+    return [
+        Trace(function, layer.entry, tuple(str(key) for key in layer.arguments[:free]), layer.outputs)
+        for layer in layers
+        if layer.body == body and layer.arguments[free:] == captured and all(isinstance(key, str) for key in layer.arguments[:free])
+    ]
+
+
+class _Bodies:
+    """Functions by what they compute: a digest of the body that names of functions and arguments do not enter."""
+
+    def __init__(self, functions: Iterable[Any]) -> None:
+        self.by_name = {function.signature.name: function for function in functions}
+        self._digests: dict[str, str] = {}
+
+    def digest(self, name: str) -> str:
+        if name not in self._digests:
+            self._digests[name] = name  # what a recursive function sees of itself
+            self._digests[name] = self.digest_of(self.by_name[name]) if name in self.by_name else name
+        return self._digests[name]
+
+    def digest_of(self, definition: Any) -> str:
+        plain = type(definition)()
+        plain.CopyFrom(definition)
+        plain.signature.name = ""
+        for field in ("arg_attr", "attr", "resource_arg_unique_id"):
+            plain.ClearField(field)
+        for node in plain.node_def:
+            node.ClearField("experimental_debug_info")
+            for value in node.attr.values():
+                for called in [value.func] if value.HasField("func") else value.list.func:
+                    called.name = self.digest(called.name)
+        return hashlib.sha256(plain.SerializeToString(deterministic=True)).hexdigest()
+
+
+def methods_of(root: Any) -> Iterator[tuple[str, Any]]:
     for name, child in sorted(tf.train.TrackableView.children(root).items()):
         if hasattr(child, "concrete_functions") and name.isidentifier():
             yield name, child
 
 
-def _same(function: Any, called: str) -> bool:
-    return bool(function.name == called or function.name.encode() == called)
+def _layers(key: str, signature: Any) -> list[Layer]:
+    """The functions a signature is made of, one inside the other, as long as each is nothing but a call of the next."""
+    arguments: list[str | int] = [*(signature._arg_keywords or ()), *(id(tensor) for tensor in signature.captured_inputs)]
+    feeds = {tensor.op.name: argument for tensor, argument in zip(signature.inputs, arguments, strict=True)}
+    fetches = {tensor.name: name for tensor, name in zip(signature.outputs, sorted(signature.structured_outputs), strict=True)}
+    graph_def = signature.graph.as_graph_def()
+    bodies = _Bodies(graph_def.library.function)
+    found: list[Layer] = []
+    peeled = _peeled(list(graph_def.node), feeds, fetches)
+    while peeled is not None:
+        called, inputs, outputs = peeled
+        found.append(Layer(bodies.digest(called), key, inputs, outputs))
+        body = bodies.by_name[called]
+        feeds = {argument.name: value for argument, value in zip(body.signature.input_arg, inputs, strict=True)}
+        fetches = {body.ret[result.name]: name for result, name in zip(body.signature.output_arg, outputs, strict=True)}
+        peeled = _peeled(list(body.node_def), feeds, fetches)
+    return found
 
 
-def _wires(key: str, signature: Any) -> list[Trace]:
-    """The one function a signature's wrapper calls, with which key feeds each argument and reads each result."""
-    operations = signature.graph.get_operations()
-    calls = [operation for operation in operations if operation.type in _CALLS]
-    if len(calls) != 1:
-        return []
-    by_tensor = {tensor.name: name for tensor, name in zip(signature.inputs, signature._arg_keywords or (), strict=False)}
+def _peeled(
+    nodes: list[Any], feeds: Mapping[str, str | int], fetches: Mapping[str, str]
+) -> tuple[str, tuple[str | int, ...], tuple[str, ...]] | None:
+    """(function called, what feeds each argument, key of each result) of a body that is nothing but one call."""
+    calls = [node for node in nodes if node.op in _CALLS]
+    if len(calls) != 1 or any(node.op not in (*_CALLS, *_TRANSPARENT) for node in nodes):
+        return None
     call = calls[0]
-    inputs = tuple(by_tensor[_origin(tensor).name] for tensor in call.inputs if _origin(tensor).name in by_tensor)
-    outputs = sorted(signature.structured_outputs)
-    by_port = {_origin(tensor).name: name for tensor, name in zip(signature.outputs, outputs, strict=True)}
-    ports = tuple(by_port.get(tensor.name, "") for tensor in call.outputs)
-    return [Trace(call.get_attr("f").name, key, inputs, ports)] if all(ports) else []
+    identities = {node.name: node.input[0] for node in nodes if node.op == "Identity"}
+    sources = [_traced_back(name, identities) for name in call.input if not name.startswith("^")]
+    by_port: dict[int, str] = {}
+    for tensor, key in fetches.items():
+        node, _, port = _traced_back(tensor, identities).partition(":")
+        if node != call.name:
+            return None
+        by_port[int(port.rpartition(":")[2] or 0)] = key
+    count = len(call.attr["Tout"].list.type)
+    if set(by_port) != set(range(count)) or sorted(sources) != sorted(feeds):
+        return None
+    return call.attr["f"].func.name, tuple(feeds[source] for source in sources), tuple(by_port[port] for port in range(count))
 
 
-def _origin(tensor: Any) -> Any:
-    while tensor.op.type == "Identity":
-        tensor = tensor.op.inputs[0]
+def _traced_back(tensor: str, identities: Mapping[str, str]) -> str:
+    """The tensor that identities hand on; an argument by its bare name."""
+    while (node := tensor.partition(":")[0]) in identities:
+        tensor = identities[node]
     return tensor
 
 

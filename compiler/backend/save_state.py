@@ -38,8 +38,11 @@ class Original:
     """A v1 graph's table nodes: they are shared by name, not held by an object."""
 
     def find(self, ref: str) -> Any | None:
-        """The variable, table or asset of that name, None where there is none or several."""
+        """The variable, table or asset of that name, None where there is none or several; of twins (Keras exports them) the one in use."""
         found = self.known.get(ref, [])
+        if len(found) > 1:
+            used = by_capture(self, _concrete_functions(self))
+            found = [item for item in found if any(item is other for other in used)]
         return found[0] if len(found) == 1 else None
 
 
@@ -63,7 +66,7 @@ def _walk(original: Original) -> dict[int, tuple[Any, list[str]]]:
     found: dict[int, tuple[Any, list[str]]] = {id(original.root): (original.root, [""])}
     queue = [original.root]
     for parent in queue:
-        if isinstance(parent, tf.Variable | CapturableResource | tf.saved_model.Asset):
+        if not _is_plain(parent) or isinstance(parent, tf.Variable | tf.saved_model.Asset):
             continue
         for name, child in sorted(tf.train.TrackableView.children(parent).items()):
             original.edges.append((parent, name, child))
@@ -147,6 +150,12 @@ def _attach(parent: Any, name: str, child: Any) -> None:
             parent.append(child)
     elif parent is not child and name not in tf.train.TrackableView.children(parent):
         setattr(parent, name, child) if name.isidentifier() else parent._track_trackable(child, name=name)
+
+
+def _concrete_functions(original: Original) -> list[Any]:
+    children = [child for _, _, child in original.edges if not _is_plain(child)]
+    signatures = list(getattr(original.root, "signatures", {}).values())
+    return signatures + [function for child in children for function in getattr(child, "concrete_functions", ())]
 
 
 def by_capture(original: Original, functions: Iterable[Any]) -> list[Any]:

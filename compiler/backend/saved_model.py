@@ -47,6 +47,15 @@ class Original:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Saved:
+    """Where it lies, the original's methods it has, and those it has not: no entry was seen to compute them."""
+
+    path: Path
+    methods: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
 def save(
     module: Module,
     out_dir: str | Path,
@@ -56,8 +65,8 @@ def save(
     overwrite: bool = False,
     weight_bytes: int = WEIGHT_BYTES,
     timeout_seconds: float = 1800.0,
-) -> Path:
-    """Writes the SavedModel and returns its directory. One that is there is replaced only with `overwrite`, and only a SavedModel."""
+) -> Saved:
+    """Writes the SavedModel. One that is there is replaced only with `overwrite`, and only a SavedModel."""
     target = Path(out_dir).absolute()
     _check_target(target, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -68,8 +77,9 @@ def save(
         (work / "job.json").write_text(json.dumps(job))
         _run(work / "job.json", timeout_seconds)
         canonicalize(work / "model")
+        report = json.loads((work / "report.json").read_text())
         _replace(work, work / "model", target)
-    return target
+    return Saved(target, tuple(report["methods"]), tuple(report["dropped"]))
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -90,15 +100,16 @@ def _job(module: Module, original: Original | None, profile: Profile, work: Path
         "original": None if original is None else {"path": str(Path(original.path).absolute()), "tags": list(original.tags)},
         "keep": [key for key in (original.keep if original is not None else ()) if key not in module.entries],
         "names": dict(original.names) if original is not None else {},
-        "devices": 1 + max((_processor(device) for device in devices), default=0),
-        "variable_devices": profile.devices and any(_processor(module.variables[ref].device) for ref in refs),
+        "devices": 1 + max((processor_index(device) for device in devices), default=0),
+        "variable_devices": profile.devices and any(processor_index(module.variables[ref].device) for ref in refs),
         "entries": [_entry_job(module, key, emission, work / f"entry{i}.pb") for i, (key, emission) in enumerate(emissions.items())],
         "variables": {ref: _variable_job(module, ref, profile, work / f"value{i}.pb") for i, ref in enumerate(sorted(refs))},
         "out": str(work / "model"),
+        "report": str(work / "report.json"),
     }
 
 
-def _processor(device: str) -> int:
+def processor_index(device: str) -> int:
     """The index of a CPU device, 0 for anything else."""
     for part in device.split("/"):
         kind, _, index = part.removeprefix("device:").rpartition(":")

@@ -28,7 +28,7 @@ def canonicalize(directory: Path) -> None:
         _rename(meta_graph, _canonical_names(meta_graph))
         _settle(meta_graph)
     file.write_bytes(saved.SerializeToString(deterministic=True))
-    _sign(directory)
+    _sign(directory, saved)
 
 
 def _canonical_names(meta_graph: Any) -> dict[str, str]:
@@ -87,22 +87,35 @@ def _rename_strings(item: Message, descriptor: Any, value: Any, names: dict[str,
 
 
 def _settle(meta_graph: Any) -> None:
-    """What depends on the process that wrote it: the library's order, and the configurations TensorFlow put on its own calls."""
+    """What depends on the process that wrote it: the library's order, its own task in devices, the configuration on TensorFlow's calls."""
     functions = sorted(meta_graph.graph_def.library.function, key=lambda function: function.signature.name)
     del meta_graph.graph_def.library.function[:]
     meta_graph.graph_def.library.function.extend(functions)
     for node in [*meta_graph.graph_def.node, *(node for function in meta_graph.graph_def.library.function for node in function.node_def)]:
-        if node.attr.get("config_proto") is not None and node.attr["config_proto"].s:
+        node.device = _without_task(node.device)
+        if "config_proto" in node.attr and node.attr["config_proto"].s:
             config = config_pb2.ConfigProto.FromString(node.attr["config_proto"].s)
             config.ClearField("device_count")
             node.attr["config_proto"].s = config.SerializeToString(deterministic=True)
+    for item in meta_graph.object_graph_def.nodes:
+        if item.HasField("variable"):
+            item.variable.device = _without_task(item.variable.device)
 
 
-def _sign(directory: Path) -> None:
-    """The fingerprint of what now lies there; its id follows from it."""
+def _without_task(device: str) -> str:
+    parts = [part for part in device.split("/") if part and not part.startswith(("job:localhost", "replica:", "task:"))]
+    return "".join(f"/{part}" for part in parts)
+
+
+def _sign(directory: Path, saved: Any) -> None:
+    """The fingerprint of what now lies there; its id follows from it. TensorFlow's hash of the object graph differs from call to call."""
     (directory / "fingerprint.pb").unlink(missing_ok=True)
     found = fingerprint_pb2.FingerprintDef.FromString(fingerprinting.CreateFingerprintDef(str(directory)))
+    found.saved_object_graph_hash = _number(saved.meta_graphs[0].object_graph_def, 8)
     found.uuid = ""
-    digest = hashlib.sha256(found.SerializeToString(deterministic=True)).hexdigest()
-    found.uuid = f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    found.uuid = str(_number(found, 16))
     (directory / "fingerprint.pb").write_bytes(found.SerializeToString(deterministic=True))
+
+
+def _number(message: Message, size: int) -> int:
+    return int.from_bytes(hashlib.sha256(message.SerializeToString(deterministic=True)).digest()[:size], "little")
