@@ -184,3 +184,21 @@ def test_a_partial_sum_may_leave_a_body_but_not_be_squared_in_it() -> None:
         rule = compose_rule(found, graph)
         assert rule is not None
         assert [f.kind for f in rule.splits()] == expected
+
+
+def test_a_loop_that_grows_its_value_has_an_unknown_size() -> None:
+    found, b = Module("m"), symbol("b")
+    kept, grown = TensorType(DType("float32"), (b, 3)), TensorType(DType("float32"), (2 * b, 3))
+    body, condition = Graph("body"), Graph("condition")
+    x, y = body.add_input("x", kept), body.add_input("y", kept)
+    body.add("Const", (), {"value": found.stores.constant(np.int32(0))}, [TensorType(DType("int32"), ())], name="axis")
+    body.add("ConcatV2", [x, x, Value("axis")], {}, [grown], name="xx")
+    body.add("Neg", [y], {}, [kept], name="ny")
+    body.set_outputs([("x", Value("xx")), ("y", Value("ny"))])
+    found.functions.update(body=body, condition=condition)
+    graph = Graph("main")
+    start = TensorType(DType("float32"), (5, 3))
+    values = [graph.add_input("x", start), graph.add_input("y", start)]
+    graph.add("While", values, {"body": FunctionRef("body"), "cond": FunctionRef("condition")}, [start, start], name="w")
+    inferred = queries.infer(queries.operation(found, graph, "w"))
+    assert list(map(str, inferred)) == ["f32[?,3]", "f32[5,3]"]

@@ -203,3 +203,26 @@ def test_opaque_ops_have_the_declared_dtypes_and_no_shape() -> None:
 def test_the_table_lists_every_op_once() -> None:
     rows = coverage_table()
     assert len(rows) == len(SPECS) == len({row[0] for row in rows}) >= 150
+
+
+@pytest.mark.parametrize("operation", [op("BatchMatMulV2", "f32[7,4,5,6]", "f32[6,3]"), op("BatchMatMulV2", "f32[7,4,5,6]", "f32[1,6,3]")])
+def test_a_broadcast_inner_batch_keeps_two_rows_a_shard(operation: Operation) -> None:
+    """[n, 1, m, k] x [k, n] writes past a buffer in TensorFlow 2.21 with oneDNN."""
+    rule = queries.rule(operation)
+    assert rule is not None
+    assert rule.factor("b0").divides_into(7)
+    assert rule.factor("b1").divides_into(2) and not rule.factor("b1").divides_into(3)
+
+
+@pytest.mark.parametrize("operation", [op("Conv2D", "f32[b,9,9,2]", "f32[3,3,2,4]", attrs=CONV)])
+def test_filters_and_rows_under_a_window_are_never_empty(operation: Operation) -> None:
+    rule = queries.rule(operation)
+    assert rule is not None
+    assert [f.name for f in rule.splits() if f.divides_into(3)] == ["n", "s0", "s1", "co"]
+
+
+def test_compound_dimensions_divide_evenly_or_not_at_all() -> None:
+    rule = queries.rule(op("Reshape", "f32[7,2,6]", "i32[2]", constants={1: [14, 6]}))
+    assert rule is not None
+    assert [rule.divides_evenly("r0", parts) for parts in (2, 7)] == [False, True]
+    assert rule.divides_evenly("r2", 4)
