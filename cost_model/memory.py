@@ -51,7 +51,8 @@ class Liveness:
     graph: Graph
     inner: Mapping[str, int]
     sizes: Mapping[str, int]
-    made: list[tuple[str, int, int, bool]] = field(default_factory=list)
+    made: list[tuple[str, int, bool]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     of: dict[tuple[int, int], int] = field(default_factory=dict)
     copies: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Liveness:
             self.ends[self.of[value]] = last
         return [
             Buffer(device, size, 0 if stays else start, last if stays else end, stays)
-            for (device, size, start, stays), end in zip(self.made, self.ends, strict=True)
+            for (device, size, stays), start, end in zip(self.made, self.starts, self.ends, strict=True)
         ]
 
     def _use(self, value: tuple[int, int], position: int) -> int:
@@ -80,6 +81,7 @@ class Liveness:
             if key not in self.copies:
                 self.copies[key] = self._new(device, type_bytes(type_, self.sizes), value[0], False)
             buffer = self.copies[key]
+            self.starts[buffer] = min(self.starts[buffer], value[0])
         self.ends[buffer] = max(self.ends[buffer], position)
         return buffer
 
@@ -112,7 +114,8 @@ class Liveness:
         return self.variables[ref, device]
 
     def _new(self, device: str, size: int, position: int, resident: bool) -> int:
-        self.made.append((device, size, position, resident))
+        self.made.append((device, size, resident))
+        self.starts.append(position)
         self.ends.append(position)
         return len(self.made) - 1
 
