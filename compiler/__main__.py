@@ -1,0 +1,5 @@
+"""`python -m compiler` is the command `cleave`."""
+
+from compiler.cli import main
+
+main()

@@ -1,0 +1,78 @@
+"""`cleave compile`: load, split, fuse, order, place, save, validate, and say what was done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from compiler.commands import options
+from compiler.ir.errors import CleaveError
+
+
+@click.command(name="compile")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="OUT", help="directory of the SavedModel to write")
+@options.cluster
+@click.option("--objective", type=click.Choice(["latency", "throughput", "memory"]), default="latency", show_default=True)
+@options.numerics
+@click.option("--pipeline", metavar="P", help="pass pipeline text (see `cleave passes`)")
+@options.signature
+@click.option("--input", "inputs", multiple=True, metavar="NAME=SHAPE", help="sizes to plan with")
+@click.option("--profile", default="tf", show_default=True, metavar="NAME", help="tf, serving, tflite, portable or native")
+@click.option("--dump", metavar="DIR", help="write the IR after each pass, and a diff in words")
+@click.option("--report", "report_file", metavar="FILE", help="write the report as JSON")
+@click.option("--plan", "plan_file", metavar="FILE", help="write the plan as JSON")
+@click.option("--measure", is_flag=True, help="time the original and the result, interleaved")
+@click.option("--no-validate", is_flag=True, help="do not check the result against the original")
+@click.option("--overwrite", is_flag=True, help="replace a SavedModel that is already there")
+@options.allow_files
+@options.as_json
+def compile_command(
+    model: str, output: str, cluster: str, objective: str, numerics: str, pipeline: str | None, signature: str | None,
+    inputs: tuple[str, ...], profile: str, dump: str | None, report_file: str | None, plan_file: str | None,
+    measure: bool, no_validate: bool, overwrite: bool, allow_files: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Compile MODEL for a cluster and write an ordinary SavedModel."""
+    from compiler.backend.saved_model import move_into_place
+    from compiler.commands.show import print_compiled
+    from compiler.driver.compile import compile_model
+
+    _refuse_taken(Path(output), overwrite)
+    with options.progress(f"compiling {model}") as progress:
+        compiled = compile_model(
+            model, cluster, objective, numerics, pipeline, signature, options.input_shapes(inputs), not no_validate, dump,
+            profile=profile, allow_files=allow_files, progress=progress,
+        )  # fmt: skip
+        measured = compiled.measure() if measure else {}
+    if report_file:
+        _write(Path(report_file), compiled.report.to_json() + "\n")
+    if plan_file:
+        _write(Path(plan_file), compiled.plan.to_json())
+    valid = compiled.report.valid is not False
+    if valid:
+        move_into_place(compiled.artefact, Path(output), overwrite)
+    print_compiled(compiled, measured, output if valid else None, as_json)
+    return 0 if valid else 1
+
+
+def _refuse_taken(target: Path, overwrite: bool) -> None:
+    """Before hours of work, not after."""
+    if target.exists() and not target.is_dir():
+        raise CleaveError(f"{target} is a file, expected a directory to write a SavedModel into")
+    if target.exists() and any(target.iterdir()) and not overwrite:
+        raise CleaveError(f"{target} exists and is not empty; choose another directory or pass --overwrite")
+
+
+def _write(path: Path, text: str) -> None:
+    """Through a temporary sibling, so that a reader never sees half."""
+    sibling = path.with_name(f".{path.name}.part")
+    try:
+        sibling.write_text(text, encoding="utf-8")
+        sibling.replace(path)
+    except OSError as error:
+        sibling.unlink(missing_ok=True)
+        raise CleaveError(f"cannot write {path}: {error.strerror}") from None
+
+
+COMMANDS = (compile_command,)

@@ -1,0 +1,67 @@
+"""What several commands take, and reading it: `NAME=2,28,28,1` shapes, progress on a terminal, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from compiler.ir.errors import CleaveError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+cluster = click.option("--cluster", default="cpu:1", show_default=True, metavar="C", help="cpu:N, or a cluster .toml")
+signature = click.option("--signature", metavar="S", help="one signature by name (default: all)")
+as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
+allow_files = click.option("--allow-files", is_flag=True, help="accept models that read or write files")
+numerics = click.option("--numerics", type=click.Choice(["exact", "reassociate"]), default="reassociate", show_default=True)
+
+
+def input_shapes(given: Iterable[str]) -> dict[str, tuple[int | None, ...]]:
+    """`["x=8,28,28,1", "mask=?,128"]` as shapes."""
+    found: dict[str, tuple[int | None, ...]] = {}
+    for text in given:
+        name, equals, dims = text.partition("=")
+        try:
+            if not equals or not name:
+                raise ValueError
+            found[name] = tuple(None if d.strip() in ("?", "None") else int(d) for d in dims.split(",") if d.strip())
+        except ValueError:
+            raise CleaveError(f"--input {text!r} is not NAME=SHAPE, expected one such as x=8,28,28,1") from None
+        if any(d is not None and d < 0 for d in found[name]):
+            raise CleaveError(f"--input {text!r} has a negative size, expected sizes or ?")
+    return found
+
+
+def print_json(data: object) -> None:
+    click.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    made = Table(title=title, title_justify="left", show_edge=False, pad_edge=False, box=None)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    return made
+
+
+def console() -> Console:
+    """Standard output; lines as wide as they are where it is no terminal."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[str], None]]:
+    """A status line on stderr, only on a terminal; call the value to say what is being done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Console(stderr=True).status(label) as status:
+        yield lambda what: status.update(f"{label}: {what}")

@@ -1,0 +1,203 @@
+"""From a model to a checked artefact: load, run the passes, emit, validate.
+
+The validated artefact is the very folder that `save` hands out, not a twin of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from passes.pipelines import PIPELINES
+
+from compiler.backend import executor as execution_room
+from compiler.backend.function import EntryFunction, build_callable
+from compiler.backend.pool import Pool
+from compiler.backend.profiles import profile_named
+from compiler.backend.saved_model import Original, save
+from compiler.driver.plan import Plan
+from compiler.driver.planning import GivenShapes, make_plan, representative_sizes
+from compiler.driver.report import PassRun, Report
+from compiler.execution import ModuleExecutor, SavedModelArtefact
+from compiler.frontend.source import SourceModel, load
+from compiler.ir.errors import CleaveError
+from compiler.ir.module import Module
+from compiler.ops.registry import has
+from compiler.ops.spec import Trait
+from compiler.pipeline.base import Context
+from compiler.pipeline.instruments import Dump, Instrument, Reproducer, Timing, VerifyEach
+from compiler.pipeline.manager import run_pipeline
+from compiler.pipeline.text import parse_pipeline
+from compiler.validate import Subject, Validator, Verdict
+from cost_model.cluster import Cluster
+from passes import PASSES
+from passes.split.choose import Objective, SplitPlan
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile; see `compile_model`."""
+
+    cluster: Cluster
+    objective: Objective = Objective.LATENCY
+    numerics: str = "reassociate"
+    pipeline: str | None = None
+    input_shapes: GivenShapes = field(default_factory=dict)
+    dump: Path | None = None
+
+
+@dataclass
+class Compiled:
+    """A compiled model: call it, save it, ask for its plan and report; `print(compiled.module)` shows the final IR."""
+
+    source: SourceModel
+    module: Module
+    plan: Plan
+    report: Report
+    pool: Pool
+    artefact: Path
+    _functions: dict[str, EntryFunction] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, signature: str | None = None, **inputs: Any) -> Any:
+        """Run one signature (the only one, or `serving_default`): positional arguments in the signature's order, or by name."""
+        entry = _entry_named(self.module, signature)
+        graph = self.module.entries[entry]
+        if len(args) > len(graph.inputs):
+            raise CleaveError(f"signature {entry!r} takes {len(graph.inputs)} inputs ({', '.join(graph.inputs)}), {len(args)} were given")
+        named = {**dict(zip(graph.inputs, args, strict=False)), **inputs}
+        if set(named) != set(graph.inputs):
+            raise CleaveError(f"signature {entry!r} takes inputs {sorted(graph.inputs)}, {sorted(named)} were given")
+        if entry not in self._functions:
+            self._functions[entry] = build_callable(self.module, entry, self.pool, _original(self.source))
+        return self._functions[entry](named)
+
+    def save(self, out_dir: str | Path, profile: str = "tf", overwrite: bool = False) -> Path:
+        """Write an ordinary SavedModel; an existing SavedModel is replaced only with `overwrite`."""
+        return save(self.module, out_dir, original=_original(self.source), profile=profile_named(profile), overwrite=overwrite).path
+
+
+def compile_source(
+    source: SourceModel, options: Options, *, validate: bool = True, profile: str = "tf", progress: Progress = lambda _: None
+) -> Compiled:
+    """Compile a loaded model."""
+    pool = Pool()
+    executor = execution_room.GraphExecutor(pool)
+    objective = options.objective
+    module = source.module.copy()
+    module.sizes = representative_sizes(module, objective, options.input_shapes)
+    splits = SplitPlan()
+    services: dict[type, object] = {Cluster: options.cluster, Objective: objective, SplitPlan: splits}
+    context = Context(executor=executor, services=services)
+    timing, unsplit = Timing(), _Before("choose")
+    run_pipeline(module, _passes(options), context, _instruments(options, timing, unsplit, progress))
+    plan = make_plan(module, unsplit.module or module, options.cluster, objective, splits)
+    work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
+    progress("saving")
+    saved = save(module, work / "model", original=_original(source), profile=profile_named(profile))
+    verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
+    passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
+    report = Report(str(source.path), passes, tuple(context.notes), verdicts, (), saved.dropped)
+    compiled = Compiled(source, module, plan, report, pool, saved.path)
+    weakref.finalize(compiled, shutil.rmtree, work, ignore_errors=True)
+    return compiled
+
+
+@dataclass
+class _Before:
+    """An instrument that keeps a copy of the module as it was before one pass."""
+
+    pass_name: str
+    module: Module | None = None
+
+    def before_pass(self, name: str, module: Module) -> None:
+        if name == self.pass_name and self.module is None:
+            self.module = module.copy()
+
+    def after_pass(self, name: str, module: Module) -> None:
+        return
+
+    def failed(self, name: str, module: Module, error: Exception) -> None:
+        return
+
+
+def _passes(options: Options) -> Any:
+    name = "exact" if options.numerics == "exact" else "default"
+    return parse_pipeline(options.pipeline if options.pipeline is not None else PIPELINES[name], PASSES)
+
+
+def _instruments(options: Options, timing: Timing, unsplit: _Before, progress: Progress) -> list[Instrument]:
+    found: list[Instrument] = [timing, VerifyEach(), unsplit]
+    if options.dump is not None:
+        found += [Dump(options.dump), Reproducer(options.dump)]
+    return found
+
+
+def _original(source: SourceModel) -> Original | None:
+    if source.kind in ("frozen", "ir"):
+        return None
+    names = {name: ".".join(path) for name, path in source.locations.items()}
+    return Original(source.path, source.tags, names=names)
+
+
+def validate_entries(
+    source: SourceModel, module: Module, artefact: Path, options: Options, pool: Pool, executor: ModuleExecutor, progress: Progress
+) -> dict[str, Verdict]:
+    """One verdict for each signature."""
+    devices = len(options.cluster.devices)
+    validator = Validator(pool, executor, options.numerics, devices, progress=progress)
+    verdicts = {}
+    for entry in module.entries:
+        original = source.module.entries[entry]
+        inputs = {name: original.node(name).type for name in original.inputs}
+        random = any(has(node, Trait.RANDOM) for g in source.module.graphs.values() for node in g)
+        subject = Subject(source.artefact_of(entry), inputs, source.module, entry, random)
+        verdicts[entry] = validator.check(subject, SavedModelArtefact(artefact, entry))
+    return verdicts
+
+
+def _entry_named(module: Module, signature: str | None) -> str:
+    if signature is None:
+        signature = "serving_default" if "serving_default" in module.entries else next(iter(module.entries))
+    if signature not in module.entries:
+        raise CleaveError(f"no signature {signature!r}, expected one of {sorted(module.entries)}")
+    return signature
+
+
+def compile_model(
+    model: Any,
+    cluster: str | Path | Cluster = "cpu:1",
+    objective: str = "latency",
+    numerics: str = "reassociate",
+    pipeline: str | None = None,
+    signature: str | None = None,
+    input_shapes: Mapping[str, tuple[int | None, ...]] | None = None,
+    validate: bool = True,
+    dump: str | Path | None = None,
+    *,
+    profile: str = "tf",
+    allow_files: bool = False,
+    progress: Progress = lambda _: None,
+) -> Compiled:
+    """Compile a model (a Keras model, a tf.function, or a path) for a cluster.
+
+    `objective` latency | throughput | memory; `numerics` exact | reassociate; `pipeline` text, None for the default order;
+    `input_shapes` sizes to plan with, by input name.  Raises CleaveError for a bad request; a failed validation is in the report.
+    """
+    try:
+        wanted = Objective(objective)
+    except ValueError:
+        raise CleaveError(f"objective {objective!r} is not known, expected latency, throughput or memory") from None
+    if numerics not in ("exact", "reassociate"):
+        raise CleaveError(f"numerics {numerics!r} is not known, expected exact or reassociate")
+    found = cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
+    options = Options(found, wanted, numerics, pipeline, dict(input_shapes or {}), None if dump is None else Path(dump))
+    progress("loading")
+    source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
+    return compile_source(source, options, validate=validate, profile=profile, progress=progress)

@@ -1,0 +1,1 @@
+"""The room that reads models: every door meets in one importer."""

@@ -1,0 +1,117 @@
+"""Frozen GraphDefs: placeholders are the inputs, what nobody reads the outputs, and only what lies between is the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from compiler.execution import GraphDefArtefact
+from compiler.frontend.attributes import dtype_of, shape_of
+from compiler.frontend.files import refuse_files
+from compiler.frontend.graphdef import VARIABLES, Importer, import_entry, library_of, reached
+from compiler.frontend.references import graph_reference
+from compiler.frontend.source import SignatureInfo, SourceModel
+from compiler.ir.dims import Dim, symbol
+from compiler.ir.errors import CleaveError
+from compiler.ir.module import Module
+from compiler.ir.types import TensorType
+from compiler.ops import opdefs
+
+ENTRY = "serving_default"
+_PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
+
+
+def load(path: Path, outputs: tuple[str, ...] | None = None, allow_files: bool = False) -> SourceModel:
+    """Read a frozen graph; `outputs` are node or tensor names (default: what depends on a placeholder and nobody reads)."""
+    graph_def = graph_pb2.GraphDef()
+    try:
+        graph_def.ParseFromString(path.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise CleaveError(f"{path} cannot be read as a GraphDef: {error or 'not a proto'}; is it truncated?") from None
+    if not graph_def.node:
+        raise CleaveError(f"{path} has no nodes, expected a frozen GraphDef")
+    placeholders = {n.name: n for n in graph_def.node if n.op in _PLACEHOLDERS}
+    ends = outputs or _sinks(path, graph_def, placeholders)
+    nodes = reached(graph_def, [graph_reference(e, str(path)).node for e in ends], placeholders)
+    _refuse_state(path, nodes)
+    used = [n for n in nodes if n.name in placeholders]
+    inputs = _inputs(path, used)
+    fetches = {_key(e): e if ":" in e else f"{e}:0" for e in ends}
+    module = Module(path.stem)
+    importer = Importer(module, library_of(graph_def))
+    module.entries[ENTRY] = import_entry(importer, ENTRY, graph_def, inputs, fetches, {})
+    importer.finish()
+    refuse_files(module, allow_files, str(path))
+    artefact = GraphDefArtefact(path, {k: f"{t}:0" for k, (t, _) in inputs.items()}, fetches)
+    info = SignatureInfo({k: t for k, (_, t) in inputs.items()}, tuple(fetches))
+    return SourceModel(module, artefact, "frozen", path, ("serve",), {ENTRY: info}, label=str(path))
+
+
+def _key(end: str) -> str:
+    name, _, port = end.partition(":")
+    return name if port in ("", "0") else f"{name}_{port}"
+
+
+def _inputs(path: Path, placeholders: Iterable[node_def_pb2.NodeDef]) -> dict[str, tuple[str, TensorType]]:
+    found: dict[str, tuple[str, TensorType]] = {}
+    counts = {"b": 0, "n": 0}
+    for node in sorted(placeholders, key=lambda n: n.name):
+        shape = shape_of(node.attr["shape"].shape) if "shape" in node.attr else None
+        if node.op == "Placeholder" and shape == ():
+            shape = () if node.attr["shape"].shape.dim or _is_scalar(node) else None
+        dims: list[Dim] = []
+        for index, size in enumerate(shape or ()):
+            base = "b" if index == 0 else "n"
+            dims.append(size if size is not None else symbol(f"{base}{counts[base] or ''}"))
+            counts[base] += size is None
+        found[node.name] = (node.name, TensorType(dtype_of(node.attr["dtype"].type), None if shape is None else tuple(dims)))
+    if not found:
+        raise CleaveError(f"{path}: no placeholder reaches the outputs, expected at least one input")
+    return found
+
+
+def _is_scalar(node: node_def_pb2.NodeDef) -> bool:
+    """A shape without dimensions means unknown in old graphs; a bool or an integer is taken at its word."""
+    return node.attr["dtype"].type in (3, 9, 10)
+
+
+def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str]) -> tuple[str, ...]:
+    """Tensors that depend on a placeholder and that nobody reads."""
+    by_name = {node.name: node for node in graph_def.node}
+    users: dict[str, list[str]] = {}
+    read: set[tuple[str, int]] = set()
+    for node in graph_def.node:
+        for text in node.input:
+            reference = graph_reference(text, str(path))
+            users.setdefault(reference.node, []).append(node.name)
+            read.add((reference.node, reference.port))
+    fed = set(placeholders)
+    stack = list(fed)
+    while stack:
+        for user in users.get(stack.pop(), ()):
+            if user not in fed:
+                fed.add(user)
+                stack.append(user)
+    found = []
+    for name in by_name:
+        definition = opdefs.get(by_name[name].op)
+        if name not in fed or name in placeholders or definition is None or not definition.outputs:
+            continue
+        if not any(source == name for source, _ in read):
+            found.append(name)
+    if not found:
+        raise CleaveError(f"{path}: no output found, name the outputs")
+    return tuple(found)
+
+
+def _refuse_state(path: Path, nodes: Iterable[node_def_pb2.NodeDef]) -> None:
+    for node in nodes:
+        if node.op in _PLACEHOLDERS and node.attr["dtype"].type == 20:
+            raise CleaveError(
+                f"{path}: placeholder {node.name!r} stands for a table or variable that a frozen graph cannot carry; use the SavedModel"
+            )
+        if node.op in VARIABLES or (node.op.endswith("TableV2") and not node.input):
+            raise CleaveError(f"{path}: {node.op} {node.name!r} has state that a frozen graph cannot carry; use the SavedModel")

@@ -1,0 +1,308 @@
+"""GraphDef and FunctionDef protos => graphs of a module: the one importer, at which all doors meet.
+
+    PartitionedCall, StatefulPartitionedCall, a call by a function's own name   =>  Call {f=@body}
+    VarHandleOp, VariableV2                                                     =>  Variable {ref="name"}
+    any other source of a resource at the top                                   =>  Resource {ref="name"}
+    Placeholder at the top, an argument of a function                           =>  Input
+
+Nothing is executed.  Functions are imported when something refers to them, one after another (no recursion); nodes are added producers
+first, and only an edge from NextIteration to Merge may close a cycle.  Shapes are left unknown: `infer-types` finds them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
+
+from compiler.frontend.attributes import attrs_of, dtype_of, normal
+from compiler.frontend.references import Reference, function_reference, graph_reference, output_ranges
+from compiler.ir.errors import CleaveError, IrError
+from compiler.ir.graph import Attr, FunctionRef, Graph, Value
+from compiler.ir.module import Module
+from compiler.ir.types import DType, TensorType
+from compiler.ir.weights import Splat, Tensor, WeightRef, literal_type
+from compiler.ops import opdefs
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+_CALL_ATTRS = ("config_proto", "executor_type")
+_DERIVED = ("Tin", "Tout", "T", "Tcond", "output_shapes")
+_BODIES = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase")
+_FUNCTION_ATTRS = ("_noinline", "_XlaMustCompile", "_implements")
+
+
+@dataclass
+class Importer:
+    """Imports graphs into one module, whose library of bodies it fills."""
+
+    module: Module
+    library: Mapping[str, function_pb2.FunctionDef]
+    pending: list[str] = field(default_factory=list)
+    requested: set[str] = field(default_factory=set)
+
+    def request(self, function: str, where: str) -> function_pb2.FunctionDef:
+        """Have a function imported in its turn."""
+        if function not in self.library:
+            raise CleaveError(f"{where}: function {function!r} is not in the model's library")
+        if function not in self.requested:
+            self.requested.add(function)
+            self.pending.append(function)
+        return self.library[function]
+
+    def finish(self) -> None:
+        """Import every function asked for, and those they ask for."""
+        while self.pending:
+            name = self.pending.pop()
+            self.module.functions[name] = self._function(self.library[name])
+        self.module.functions = dict(sorted(self.module.functions.items()))
+
+    def _function(self, proto: function_pb2.FunctionDef) -> Graph:
+        name = proto.signature.name
+        graph = Graph(name, {k: a for k, a in attrs_of(name, proto.attr, self.module.stores, name).items() if k in _FUNCTION_ATTRS})
+        for arg in proto.signature.input_arg:
+            graph.add_input(arg.name, TensorType(dtype_of(arg.type)))
+        read = {node.name: self._read(node, name) for node in proto.node_def}
+        ranges = {node.name: node.ranges for node in read.values()}
+
+        def resolve(text: str, where: str) -> Reference:
+            return function_reference(text, ranges, where)
+
+        self.add_nodes(graph, list(read.values()), resolve)
+        outputs = []
+        for arg in proto.signature.output_arg:
+            if arg.name not in proto.ret:
+                raise CleaveError(f"function {name!r} does not say what its output {arg.name!r} is")
+            outputs.append((arg.name, resolve(proto.ret[arg.name], f"function {name!r}").value))
+        graph.set_outputs(outputs)
+        return graph
+
+    def read_nodes(self, protos: Iterable[node_def_pb2.NodeDef], where: str) -> list[ReadNode]:
+        return [self._read(proto, where) for proto in protos]
+
+    def _read(self, proto: node_def_pb2.NodeDef, where: str) -> ReadNode:
+        at = f"{where}: node {proto.name!r}"
+        attrs = attrs_of(proto.op, proto.attr, self.module.stores, at)
+        callee = self._callee(proto, attrs, at)
+        outputs = None if callee is None else tuple(a.name for a in callee.signature.output_arg)
+        ranges = output_ranges(proto.op, attrs, outputs, at)
+        if callee is not None:
+            dtypes = tuple(dtype_of(a.type) for a in callee.signature.output_arg)
+            kept: dict[str, Attr] = {"f": FunctionRef(callee.signature.name)}
+            kept.update({k: attrs[k] for k in _CALL_ATTRS if attrs.get(k)})
+            kept.update({k: a for k, a in attrs.items() if k.startswith("_")})
+            return ReadNode(proto, "Call", kept, tuple(TensorType(d) for d in dtypes), ranges)
+        for attr in attrs.values():
+            for ref in attr if isinstance(attr, tuple) else (attr,):
+                if isinstance(ref, FunctionRef):
+                    self.request(ref.name, at)
+        return ReadNode(proto, proto.op, self._normal(proto.op, attrs), self._types(proto.op, attrs, at), ranges)
+
+    def _callee(self, proto: node_def_pb2.NodeDef, attrs: Mapping[str, Attr], where: str) -> function_pb2.FunctionDef | None:
+        if proto.op in CALLS:
+            f = attrs.get("f")
+            if not isinstance(f, FunctionRef):
+                raise CleaveError(f"{where}: {proto.op} names no function")
+            return self.request(f.name, where)
+        if proto.op in self.library and opdefs.get(proto.op) is None:
+            return self.request(proto.op, where)
+        return None
+
+    def _normal(self, op: str, attrs: Mapping[str, Attr]) -> dict[str, Attr]:
+        if op in _BODIES:
+            return normal(op, {k: a for k, a in attrs.items() if k not in _DERIVED})
+        if op == "Const":
+            return {"value": attrs["value"]} if "value" in attrs else {}
+        return normal(op, attrs)
+
+    def _types(self, op: str, attrs: Mapping[str, Attr], where: str) -> tuple[TensorType, ...]:
+        value = attrs.get("value")
+        if op == "Const":
+            if not isinstance(value, Tensor | Splat | WeightRef):
+                raise CleaveError(f"{where}: a constant has no value")
+            return (literal_type(value),)
+        try:
+            return tuple(TensorType(DType(d)) for d in opdefs.output_dtypes(op, attrs))
+        except (opdefs.OpDefError, IrError) as error:
+            raise CleaveError(f"{where}: {error}") from None
+
+    def add_nodes(self, graph: Graph, nodes: Sequence[ReadNode], resolve: Callable[[str, str], Reference]) -> None:
+        """Add nodes, producers first; names the graph has already (inputs, variables) are producers too."""
+        _check_names(graph, nodes)
+        by_name = {node.name: node for node in nodes}
+        references = {n.name: [resolve(text, f"{graph.name}: node {n.name!r}") for text in n.proto.input] for n in nodes}
+        late: list[tuple[str, int, Value]] = []
+        for name in _ordered(graph, by_name, references):
+            node = by_name[name]
+            data = [r.value for r in references[name] if not r.is_control]
+            controls = sorted({r.node for r in references[name] if r.is_control})
+            missing = [slot for slot, value in enumerate(data) if value.node not in graph]
+            if missing:
+                present = [v for v in data if v.node in graph]
+                if not present:
+                    raise CleaveError(f"{graph.name}: node {name!r} reads only what comes after it")
+                late += [(name, slot, data[slot]) for slot in missing]
+                data = [present[0] if slot in missing else value for slot, value in enumerate(data)]
+            device = canonical_device(node.proto.device)
+            try:
+                graph.add(node.op, data, node.attrs, node.types, name=name, device=device, origin=(name,), controls=controls)
+            except IrError as error:
+                raise CleaveError(f"{graph.name}: {error}") from None
+        for name, slot, value in late:
+            graph.set_operand(name, slot, value, back=True)
+
+
+@dataclass(frozen=True)
+class ReadNode:
+    """A NodeDef read: the IR's op, attributes and types, and the ports of its output arguments."""
+
+    proto: node_def_pb2.NodeDef
+    op: str
+    attrs: dict[str, Attr]
+    types: tuple[TensorType, ...]
+    ranges: Mapping[str, range]
+
+    @property
+    def name(self) -> str:
+        return str(self.proto.name)
+
+
+def _check_names(graph: Graph, nodes: Sequence[ReadNode]) -> None:
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen or node.name in graph or not node.name:
+            raise CleaveError(f"{graph.name}: the name {node.name!r} is given to two nodes, expected unique names")
+        seen.add(node.name)
+
+
+def _ordered(graph: Graph, nodes: Mapping[str, ReadNode], references: Mapping[str, Sequence[Reference]]) -> Iterable[str]:
+    """Producers first, in the file's order where that leaves a choice; edges from NextIteration into Merge are left out."""
+    position = {name: i for i, name in enumerate(nodes)}
+    users: dict[str, list[str]] = {}
+    waiting: dict[str, int] = {}
+    for name, node in nodes.items():
+        needed = set()
+        for reference in references[name]:
+            if reference.node not in nodes:
+                if reference.node not in graph:
+                    raise CleaveError(f"{graph.name}: node {name!r} reads {reference.node!r}, which is not in the graph")
+                continue
+            closes = nodes[reference.node].op in ("NextIteration", "RefNextIteration") and node.op in ("Merge", "RefMerge")
+            if not closes:
+                needed.add(reference.node)
+        waiting[name] = len(needed)
+        for source in needed:
+            users.setdefault(source, []).append(name)
+    names = list(nodes)
+    ready = [position[name] for name, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    done: list[str] = []
+    while ready:
+        name = names[heapq.heappop(ready)]
+        done.append(name)
+        for user in users.get(name, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, position[user])
+    if len(done) != len(names):
+        stuck = next(name for name in names if waiting[name])
+        raise CleaveError(f"{graph.name}: node {stuck!r} is on a cycle, expected only the back edges of v1 loops")
+    return done
+
+
+def canonical_device(device: str) -> str:
+    """`/job:localhost/replica:0/task:0/device:CPU:0` => `/device:CPU:0`; a remote task is kept."""
+    parts = [p for p in device.split("/") if p]
+    if not parts:
+        return ""
+    job = next((p for p in parts if p.startswith("job:")), "")
+    local = job in ("", "job:localhost")
+    kept = [p for p in parts if not (local and p.startswith(("job:", "replica:", "task:"))) and not p.startswith("replica:")]
+    named = [p if p.startswith(("job:", "task:", "device:")) else f"device:{p.upper()}" for p in kept]
+    return "".join(f"/{p}" for p in named)
+
+
+def library_of(graph_def: graph_pb2.GraphDef) -> dict[str, function_pb2.FunctionDef]:
+    return {f.signature.name: f for f in graph_def.library.function}
+
+
+def reached(graph_def: graph_pb2.GraphDef, roots: Iterable[str], stop: Iterable[str] = ()) -> list[node_def_pb2.NodeDef]:
+    """The nodes that `roots` depend on, by data or control, in the file's order; nothing behind `stop` (what is fed)."""
+    by_name = {node.name: node for node in graph_def.node}
+    fed, found = frozenset(stop), set()
+    stack = list(roots)
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        if name not in by_name:
+            raise CleaveError(f"the graph has no node {name!r}, which something refers to")
+        found.add(name)
+        if name not in fed:
+            stack.extend(graph_reference(text, name).node for text in by_name[name].input)
+    return [node for node in graph_def.node if node.name in found]
+
+
+def import_entry(
+    importer: Importer,
+    key: str,
+    graph_def: graph_pb2.GraphDef,
+    inputs: Mapping[str, tuple[str, TensorType]],
+    outputs: Mapping[str, str],
+    handles: Mapping[str, tuple[str, str, TensorType]],
+) -> Graph:
+    """The part of a top-level graph between `inputs` (key -> tensor name, type) and `outputs` (key -> tensor name).
+
+    `handles`: node -> (`Variable` or `Resource`, ref, handle type) for the nodes that yield the model's state.
+    """
+    graph = Graph(key)
+    where = f"signature {key!r}"
+    fed = {}
+    for name, (tensor, type_) in inputs.items():
+        reference = graph_reference(tensor, where)
+        graph.add_input(name, type_)
+        fed[reference.node, max(reference.port, 0)] = Value(name)
+    ends = {name: graph_reference(tensor, where) for name, tensor in outputs.items()}
+    nodes = [n for n in reached(graph_def, [r.node for r in ends.values()], [n for n, _ in fed]) if n.name not in {f for f, _ in fed}]
+    renamed: dict[str, str] = {}
+    for node in nodes:
+        if node.name in handles:
+            op, ref, type_ = handles[node.name]
+            renamed[node.name] = graph.fresh_name(node.name)
+            graph.add(op, attrs={"ref": ref}, types=(type_,), name=renamed[node.name], device=canonical_device(node.device))
+    rest = [n for n in nodes if n.name not in handles]
+    read = importer.read_nodes(_clear_of(graph, rest, renamed), where)
+
+    def resolve(text: str, at: str) -> Reference:
+        reference = graph_reference(text, at)
+        value = fed.get((reference.node, reference.port))
+        if value is not None:
+            return Reference(value.node, value.port)
+        if reference.is_control and any(name == reference.node for name, _ in fed):
+            return Reference(next(v.node for (n, _), v in fed.items() if n == reference.node), -1)
+        return Reference(renamed.get(reference.node, reference.node), reference.port)
+
+    importer.add_nodes(graph, read, resolve)
+    graph.set_outputs((name, resolve(outputs[name], where).value) for name in outputs)
+    return graph
+
+
+def _clear_of(graph: Graph, nodes: Sequence[node_def_pb2.NodeDef], renamed: dict[str, str]) -> list[node_def_pb2.NodeDef]:
+    """Nodes whose names inputs have taken get others."""
+    taken = {n.name for n in nodes}
+    made = []
+    for node in nodes:
+        if node.name in graph:
+            fresh, count = node.name, 0
+            while fresh in graph or fresh in taken:
+                count += 1
+                fresh = f"{node.name}_{count}"
+            twin = node_def_pb2.NodeDef()
+            twin.CopyFrom(node)
+            twin.name = renamed[node.name] = fresh
+            made.append(twin)
+        else:
+            made.append(node)
+    return made

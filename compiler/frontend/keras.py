@@ -1,0 +1,97 @@
+"""Keras models, in memory or in files: exported to a SavedModel by Keras itself, then read like one.
+
+Files are opened with `safe_mode`: nothing of the model's Python runs, no pickle is read, archive members stay inside the archive.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from compiler.frontend import saved_model
+from compiler.frontend.source import SourceModel
+from compiler.ir.errors import CleaveError
+
+
+def is_model(model: Any) -> bool:
+    """A Keras model of either major version, without importing one that is not there."""
+    return any(c.__module__.startswith(("keras.", "tf_keras.")) and c.__name__ == "Model" for c in type(model).__mro__)
+
+
+def load(model: Any, signature: str | None = None, allow_files: bool = False, label: str | None = None) -> SourceModel:
+    """Export a built model to a temporary SavedModel and read that."""
+    if not getattr(model, "built", True) or (hasattr(model, "inputs") and model.inputs is None):
+        raise CleaveError(f"Keras model {model.name!r} is not built, expected one that has been called or given an Input")
+    work = Path(tempfile.mkdtemp(prefix="cleave-keras-"))
+    try:
+        if type(model).__module__.startswith("tf_keras") or any(c.__module__.startswith("tf_keras.") for c in type(model).__mro__):
+            import tensorflow as tf
+
+            tf.saved_model.save(model, str(work / "model"), signatures=_keras2_signature(model))
+        else:
+            model.export(str(work / "model"), verbose=False)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise CleaveError(f"Keras model {model.name!r} cannot be exported: {_first_line(error)}") from None
+    source = saved_model.load(work / "model", signature, None, allow_files)
+    source.label = label or f"Keras model {model.name!r}"
+    return source.owns(work)
+
+
+def _keras2_signature(model: Any) -> Any:
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec(t.shape, t.dtype, name=t.name.split(":")[0]) for t in model.inputs]
+
+    @tf.function(input_signature=specs)  # type: ignore[untyped-decorator]
+    def serve(*inputs: Any) -> Any:
+        result = model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+        if isinstance(result, dict):
+            return result
+        flat = tf.nest.flatten(result)
+        names = model.output_names if len(model.output_names) == len(flat) else [f"output_{i}" for i in range(len(flat))]
+        return dict(zip(names, flat, strict=True))
+
+    return serve
+
+
+def load_file(path: Path, signature: str | None = None, allow_files: bool = False) -> SourceModel:
+    """Open a .keras or .h5 file and read the model."""
+    _check_file(path)
+    return load(_open(path), signature, allow_files, str(path))
+
+
+def _check_file(path: Path) -> None:
+    if path.suffix.lower() == ".keras":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        except (zipfile.BadZipFile, OSError) as error:
+            raise CleaveError(f"{path} is not a .keras archive: {error}") from None
+        for name in names:
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name:
+                raise CleaveError(f"{path} has a member {name!r} that points outside the archive, refused")
+    elif not path.read_bytes()[:8].startswith(b"\x89HDF\r\n\x1a\n"):
+        raise CleaveError(f"{path} is not an HDF5 file, expected one saved by Keras")
+
+
+def _open(path: Path) -> Any:
+    import keras
+
+    try:
+        return keras.saving.load_model(str(path), compile=False, safe_mode=True)
+    except Exception as error:
+        first = _first_line(error)
+    try:
+        import tf_keras
+    except ImportError:
+        raise CleaveError(f"{path} cannot be loaded by Keras: {first} (a Keras 2 file needs pip install 'tf-cleave[keras2]')") from None
+    try:
+        return tf_keras.models.load_model(str(path), compile=False, safe_mode=True)
+    except Exception:
+        raise CleaveError(f"{path} cannot be loaded by Keras: {first}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

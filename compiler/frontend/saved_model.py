@@ -1,0 +1,149 @@
+"""SavedModels of either version, through their flat graph: placeholders => outputs of each signature, state by its restore function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import function_pb2, graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from compiler.execution import SavedModelArtefact
+from compiler.frontend.attributes import dtype_of, shape_of
+from compiler.frontend.files import refuse_files
+from compiler.frontend.graphdef import VARIABLES, Importer, canonical_device, import_entry, library_of
+from compiler.frontend.source import SignatureInfo, SourceModel
+from compiler.frontend.state import Checkpoint, restored_names
+from compiler.ir.dims import Dim, symbol
+from compiler.ir.errors import CleaveError
+from compiler.ir.module import Module, Resource, Variable
+from compiler.ir.types import DType, TensorType
+from compiler.ops import opdefs
+from compiler.ops.effects import Bodies, reads, writes
+
+_INIT = "__saved_model_init_op"
+Handles = Mapping[str, tuple[str, str, TensorType]]
+
+
+def load(path: Path, signature: str | None = None, tags: tuple[str, ...] | None = None, allow_files: bool = False) -> SourceModel:
+    """Read a SavedModel directory."""
+    meta = _meta_graph(path, tags)
+    signatures = {k: d for k, d in sorted(meta.signature_def.items()) if k != _INIT}
+    if not signatures:
+        raise CleaveError(f"{path} has no signatures, expected at least one (save the model with `signatures=`)")
+    if signature is not None and signature not in signatures:
+        raise CleaveError(f"{path} has no signature {signature!r}, expected one of {sorted(signatures)}")
+    library = library_of(meta.graph_def)
+    module = Module(path.resolve().name)
+    handles, locations = _state(meta.graph_def, library, module, path)
+    importer = Importer(module, library)
+    infos = {}
+    for key, definition in signatures.items():
+        inputs = _inputs(path, key, definition)
+        outputs = {name: _tensor(path, key, name, info) for name, info in sorted(definition.outputs.items())}
+        module.entries[key] = import_entry(importer, key, meta.graph_def, inputs, outputs, handles)
+        infos[key] = SignatureInfo({n: t for n, (_, t) in inputs.items()}, tuple(outputs), definition.method_name)
+    importer.finish()
+    kept = () if signature is None else tuple(k for k in signatures if k != signature)
+    _leave_out(module, kept)
+    refuse_files(module, allow_files, str(path))
+    chosen = tuple(meta.meta_info_def.tags)
+    kind = "saved_model" if meta.HasField("object_graph_def") else "saved_model_v1"
+    artefact = SavedModelArtefact(path, next(iter(module.entries)), chosen)
+    return SourceModel(module, artefact, kind, path, chosen, infos, locations, kept, str(path))
+
+
+def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.MetaGraphDef:
+    file = path / "saved_model.pb"
+    if not file.is_file():
+        raise CleaveError(f"{path} is not a SavedModel: it has no saved_model.pb")
+    proto = saved_model_pb2.SavedModel()
+    try:
+        proto.ParseFromString(file.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise CleaveError(f"{file} cannot be read: {error or 'not a SavedModel proto'}; is it truncated?") from None
+    found = {tuple(sorted(m.meta_info_def.tags)): m for m in proto.meta_graphs}
+    if not found:
+        raise CleaveError(f"{file} holds no graph; is it truncated?")
+    if tags is None:
+        serving = [t for t in found if "serve" in t]
+        tags = ("serve",) if ("serve",) in found else serving[0] if serving else next(iter(found))
+    wanted = tuple(sorted(tags))
+    if wanted not in found:
+        raise CleaveError(f"{path} has no graph with tags {list(wanted)}, expected one of {[list(t) for t in found]}")
+    return found[wanted]
+
+
+def _inputs(path: Path, key: str, definition: meta_graph_pb2.SignatureDef) -> dict[str, tuple[str, TensorType]]:
+    """Key -> (tensor name, type).  Each unknown dimension is a size of its own: leading ones `b`, `b1`, ..., others `n`, `n1`, ..."""
+    found = {}
+    counts = {"b": 0, "n": 0}
+    for name, info in sorted(definition.inputs.items()):
+        dims: list[Dim] = []
+        shape = shape_of(info.tensor_shape)
+        for index, size in enumerate(shape or ()):
+            base = "b" if index == 0 else "n"
+            dims.append(size if size is not None else symbol(f"{base}{counts[base] or ''}"))
+            counts[base] += size is None
+        found[name] = (_tensor(path, key, name, info), TensorType(dtype_of(info.dtype), None if shape is None else tuple(dims)))
+    return found
+
+
+def _tensor(path: Path, key: str, name: str, info: meta_graph_pb2.TensorInfo) -> str:
+    if info.WhichOneof("encoding") != "name":
+        raise CleaveError(f"{path}: {name!r} of signature {key!r} is a {info.WhichOneof('encoding')} value, expected a dense tensor")
+    return str(info.name)
+
+
+def _state(
+    graph_def: graph_pb2.GraphDef, library: Mapping[str, function_pb2.FunctionDef], module: Module, path: Path
+) -> tuple[Handles, dict[str, str]]:
+    """Variables and resources of the flat graph: entered into the module, by node; and where the object tree has them."""
+    entries = restored_names(graph_def, library)
+    checkpoint = Checkpoint(path, module.stores)
+    handles: dict[str, tuple[str, str, TensorType]] = {}
+    locations: dict[str, str] = {}
+    for node in graph_def.node:
+        if node.op in VARIABLES:
+            held = TensorType(dtype_of(node.attr["dtype"].type), shape_of(node.attr["shape"].shape))
+            if node.op != "VarHandleOp":
+                raise CleaveError(f"{path}: {node.name!r} is a reference variable of TensorFlow 1, freeze the graph first")
+            initial = checkpoint.literal(entries[node.name], node.name) if node.name in entries else None
+            if initial is not None:
+                held = TensorType(held.dtype, initial.shape)
+                locations[node.name] = entries[node.name]
+            module.variables[node.name] = Variable(node.name, held, initial, device=canonical_device(node.device))
+            handles[node.name] = ("Variable", node.name, TensorType(DType("resource"), (), handle=held))
+        elif _yields_resource(node.op, node):
+            module.resources[node.name] = Resource(node.name, TensorType(DType("resource"), ()))
+            handles[node.name] = ("Resource", node.name, TensorType(DType("resource"), ()))
+            shared = node.attr["shared_name"].s.decode(errors="replace")
+            locations[node.name] = shared or node.name
+    return handles, locations
+
+
+def _yields_resource(op: str, node: object) -> bool:
+    """A source of a resource: a table, an iterator, ..."""
+    definition = opdefs.get(op)
+    return definition is not None and not definition.inputs and any(a.dtype == "resource" for a in definition.outputs)
+
+
+def _leave_out(module: Module, kept: tuple[str, ...]) -> None:
+    """Signatures that stay as they are leave the module; what they read and write of its variables is noted."""
+    bodies = Bodies(module)
+    read: set[str] = set()
+    written: set[str] = set()
+    for key in kept:
+        graph = module.entries.pop(key)
+        for node in graph:
+            read |= reads(module, graph, node.name, bodies)
+            written |= writes(module, graph, node.name, bodies)
+    for name, variable in module.variables.items():
+        is_read = f"@{name}" in read or "*" in read
+        is_written = f"@{name}" in written or "*" in written
+        if is_read or is_written:
+            module.variables[name] = replace(variable, read_elsewhere=is_read, written_elsewhere=is_written)
+    needed = set(module.reachable_functions())
+    module.functions = {name: body for name, body in module.functions.items() if name in needed}
