@@ -104,6 +104,13 @@ class State:
             tf.graph_util.import_graph_def(graph_pb2.GraphDef(node=[node]), name="")
         return graph.get_tensor_by_name(f"{node.name}:0")
 
+    def share_tables(self, graph_def: graph_pb2.GraphDef) -> None:
+        """Tables that stand in the graph itself are those the original's initializer fills."""
+        bodies = (node for function in graph_def.library.function for node in function.node_def)
+        for node in [*graph_def.node, *bodies]:
+            if "shared_name" in node.attr and (held := self._original.nodes.get(node.attr["shared_name"].s.decode())) is not None:
+                node.attr["shared_name"].s = held.attr["shared_name"].s
+
     def attach(self, root: Any) -> None:
         """New variables hang under `weights`, by their names."""
         new = {ref: variable for ref, variable in self._made.items() if not any(variable is old for old in self.old)}
@@ -134,6 +141,7 @@ def _array(value: Json) -> Any:
 def _callable(entry: Json, state: State) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """(inputs by key) -> outputs by key, in the graph being traced."""
     graph_def = graph_pb2.GraphDef.FromString(Path(entry["graph"]).read_bytes())
+    state.share_tables(graph_def)
 
     def call(inputs: Mapping[str, Any]) -> dict[str, Any]:
         feeds = {item["tensor"]: inputs[item["key"]] for item in entry["inputs"]}

@@ -57,7 +57,7 @@ def load_original(path: str, tags: tuple[str, ...]) -> Original:
             names = [getattr(item, "_shared_name", None), getattr(item, "resource_name", None), getattr(item, "_name", None)]
             _name(original, item, [*(n for n in names if isinstance(n, str)), *_paths(places, "")])
     if not hasattr(root, "_serialized_attributes") and hasattr(root, "graph"):
-        original.nodes.update(_table_nodes(Path(path), tags))
+        original.nodes.update(_table_nodes(root, Path(path), tags))
     return original
 
 
@@ -89,18 +89,17 @@ def _name(original: Original, item: Any, names: Iterable[str]) -> None:
             held.append(item)
 
 
-def _table_nodes(path: Path, tags: tuple[str, ...]) -> dict[str, node_def_pb2.NodeDef]:
+def _table_nodes(root: Any, path: Path, tags: tuple[str, ...]) -> dict[str, node_def_pb2.NodeDef]:
+    """By node name and by the name the file shares them under. TensorFlow gives shared names a suffix when it loads, so as not to share."""
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     chosen = [m for m in saved.meta_graphs if set(m.meta_info_def.tags) == set(tags)]
     if not chosen:
         raise CleaveError(f"{path}: no meta graph with tags {sorted(tags)}")
-    found = {}
+    loaded = {node.name: node for node in root.graph.as_graph_def().node if node.op in _TABLES}
+    found = dict(loaded)
     for node in chosen[0].graph_def.node:
-        if node.op in _TABLES:
-            shared = node_def_pb2.NodeDef()
-            shared.CopyFrom(node)
-            shared.attr["shared_name"].s = node.attr["shared_name"].s or node.name.encode()
-            found[node.name] = found[shared.attr["shared_name"].s.decode()] = shared
+        if node.name in loaded:
+            found[node.attr["shared_name"].s.decode() or node.name] = loaded[node.name]
     return found
 
 

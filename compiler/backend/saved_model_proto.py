@@ -93,6 +93,8 @@ def _settle(meta_graph: Any) -> None:
     meta_graph.graph_def.library.function.extend(functions)
     for node in [*meta_graph.graph_def.node, *(node for function in meta_graph.graph_def.library.function for node in function.node_def)]:
         node.device = _without_task(node.device)
+        if node.op == "HashTableV2" and node.attr["shared_name"].s:
+            node.attr["use_node_name_sharing"].b = True  # else each node of the name becomes a table of its own when it is loaded
         if "config_proto" in node.attr and node.attr["config_proto"].s:
             config = config_pb2.ConfigProto.FromString(node.attr["config_proto"].s)
             config.ClearField("device_count")

@@ -312,3 +312,61 @@ def test_a_directory_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     save(module, tmp_path / "out", overwrite=True)
     assert digests(tmp_path / "out") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+V1_TEXT = """
+module "v1"
+variable @w : f32[2] = tensor(f32[2], [0.0, 0.0])
+resource @hash_table : resource[] kind "table"
+entry @serving_default(%words: string[b]) -> (ids = %f, weights = %g) {
+  %t = Resource() {ref="hash_table"} : resource[]
+  %missing = Const() {value=tensor(i64[], [-1])} : i64[]
+  %f = LookupTableFindV2(%t, %words, %missing) : i64[b]
+  %h = Variable() {ref="w"} : resource<f32[2]>[]
+  %r = ReadVariableOp(%h) : f32[2]
+  %two = Const() {value=tensor(f32[], [2.0])} : f32[]
+  %g = Mul(%r, %two) : f32[2]
+}
+"""
+CHECK_V1 = """
+import sys, tensorflow as tf
+words = tf.constant(["b", "zz"])
+result = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](words=words)
+assert result["ids"].numpy().tolist() == [1, -1] and result["weights"].numpy().tolist() == [6, 8], result
+v1 = tf.compat.v1
+with v1.Session(graph=tf.Graph()) as session:
+    signature = v1.saved_model.loader.load(session, ["serve"], sys.argv[1]).signature_def["serving_default"]
+    fetched = session.run(signature.outputs["ids"].name, {signature.inputs["words"].name: [b"b", b"zz"]})
+    assert fetched.tolist() == [1, -1], fetched
+"""
+
+
+def v1_model(directory: Path, vocabulary: Path) -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        words = v1.placeholder(tf.string, [None], name="words")
+        initializer = tf.lookup.TextFileInitializer(
+            str(vocabulary), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        )
+        ids = tf.lookup.StaticHashTable(initializer, -1).lookup(words)
+        w = v1.get_variable("w", initializer=[3.0, 4.0], use_resource=True)
+        session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+        v1.saved_model.simple_save(session, str(directory), {"words": words}, {"ids": ids, "weights": w * 2.0}, v1.tables_initializer())
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_v1_model_brings_its_tables_assets_and_initializer(tmp_path: Path, inline: bool) -> None:
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text(VOCABULARY)
+    v1_model(tmp_path / "source", vocabulary)
+    text = V1_TEXT
+    if inline:
+        node = f'HashTableV2() {{key_dtype=string, value_dtype=i64, shared_name="hash_table_{vocabulary}_-2_-1"}}'
+        text = text.replace('Resource() {ref="hash_table"}', node)
+    for name in ("out", "again"):
+        save(parse_module(text), tmp_path / name, original=Original(tmp_path / "source"))
+    assert digests(tmp_path / "out") == digests(tmp_path / "again")
+    shutil.rmtree(tmp_path / "source")
+    vocabulary.unlink()
+    done = subprocess.run([sys.executable, "-c", CHECK_V1, tmp_path / "out"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
