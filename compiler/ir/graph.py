@@ -344,7 +344,7 @@ class Graph:
 
     def set_order(self, names: Sequence[str]) -> None:
         """Make `names`, all nodes with producers first, the insertion order: `order()` is then exactly this, and the text prints it."""
-        if names == self.order():
+        if tuple(names) == self.order():
             return
         position = {name: i for i, name in enumerate(names)}
         if len(position) != len(names) or position.keys() != self._nodes._node.keys():

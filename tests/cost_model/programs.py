@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
 from compiler.ir.graph import Graph, Value
 from compiler.ir.module import Module
 from compiler.ir.types import DType, TensorType
+from compiler.ir.weights import Tensor
 from cost_model.cluster import Cluster
 from cost_model.model import CostModel, Prices
 
@@ -25,7 +27,8 @@ def placed_modules(draw: st.DrawFn, devices: int = 3, most: int = 14) -> Module:
     size = draw(st.sampled_from([4, 64, 256]))
     graph = Graph("main")
     graph.add_input("x", f32(size, size))
-    shape = graph.add("Const", types=(TensorType(DType("int32"), (2,)),), name="shape", attrs={}, device="/device:CPU:0")
+    value = Tensor(DType("int32"), np.array([size, size]))
+    shape = graph.add("Const", attrs={"value": value}, types=(TensorType(DType("int32"), (2,)),), name="shape", device="/device:CPU:0")
     values = [Value("x")]
     for i in range(draw(st.integers(1, most))):
         op = draw(st.sampled_from(["Relu", "MatMul", "AddV2", "Reshape"]))
