@@ -20,7 +20,6 @@ from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
 from compiler.ir.weights import Literal, Stores, WeightRef
 
-_AS_IT_STANDS = replace(PROFILES["native"], envelope=False)
 _INLINE_BYTES = 1 << 25
 """A larger graph goes by a file instead of through the socket."""
 
@@ -28,7 +27,7 @@ _INLINE_BYTES = 1 << 25
 class GraphExecutor:
     """A `ModuleExecutor` over a pool of children, which may serve others as well."""
 
-    def __init__(self, pool: Pool, profile: Profile = _AS_IT_STANDS) -> None:
+    def __init__(self, pool: Pool, profile: Profile = PROFILES["native"]) -> None:
         self._pool, self._profile = pool, profile
 
     def run_module(

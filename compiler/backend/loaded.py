@@ -5,6 +5,7 @@ leaf names: a signature's keywords, a method's arguments; inside a structure the
 Everything is mapped by name. A missing, unknown or ill-typed input is refused in words before anything runs.
 """
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.function.polymorphism.function_type import sanitize_arg_name
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
@@ -204,22 +206,30 @@ def load_object(artefact: SavedModelArtefact) -> Any:
     except AttributeError as error:
         if "add_slot" not in str(error):
             raise
-    with tempfile.TemporaryDirectory() as directory:
-        _copy_without_slots(Path(artefact.path), Path(directory))
-        return tf.saved_model.load(directory, tags=tags, options=options)
+    with rewritten_copy(Path(artefact.path), _drop_slots) as directory:
+        return tf.saved_model.load(str(directory), tags=tags, options=options)
 
 
-def _copy_without_slots(source: Path, target: Path) -> None:
+def _drop_slots(meta_graph: Any) -> None:
+    for node in meta_graph.object_graph_def.nodes:
+        node.ClearField("slot_variables")
+
+
+@contextlib.contextmanager
+def rewritten_copy(source: Path, rewrite: Callable[[Any], None]) -> Iterator[Path]:
+    """A SavedModel with its meta graphs rewritten and the original's variables, for as long as it takes to load it."""
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString((source / "saved_model.pb").read_bytes())
     for meta_graph in saved.meta_graphs:
-        for node in meta_graph.object_graph_def.nodes:
-            node.ClearField("slot_variables")
-    (target / "saved_model.pb").write_bytes(saved.SerializeToString())
-    if (source / "variables").is_dir():
-        (target / "variables").symlink_to(source / "variables")
-    if (source / "assets").is_dir():
-        shutil.copytree(source / "assets", target / "assets")
+        rewrite(meta_graph)
+    with tempfile.TemporaryDirectory() as directory:
+        target = Path(directory)
+        (target / "saved_model.pb").write_bytes(saved.SerializeToString())
+        if (source / "variables").is_dir():
+            (target / "variables").symlink_to(source.absolute() / "variables")
+        if (source / "assets").is_dir():
+            shutil.copytree(source / "assets", target / "assets")
+        yield target
 
 
 def _functions(root: Any, artefact: SavedModelArtefact) -> list[Any]:
@@ -259,8 +269,9 @@ def _leaves(function: Any) -> list[Leaf]:
     names = list(getattr(function.function_type, "parameters", {}))
     names += [str(index) for index in range(len(names), len(args))]
     flat = [pair for name, arg in zip(names, args, strict=False) for pair in _spec_paths(arg, name)]
+    keys = {sanitize_arg_name(key): key for key in function._arg_keywords or ()}
     for name in sorted(kwargs):
-        flat += _spec_paths(kwargs[name], name)
+        flat += _spec_paths(kwargs[name], keys.get(name, name))
     return [Leaf(key, spec) for path, item in flat for key, spec in _components(path, item)]
 
 

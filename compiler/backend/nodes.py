@@ -82,8 +82,8 @@ def node_def(scope: Scope, name: str) -> node_def_pb2.NodeDef:
     for key, attr in sorted(emitted_attrs(scope, node, op, operands).items()):
         kind = _kind(op, key)
         proto.attr[key].CopyFrom(attr_value(attr, kind, scope.module.stores, scope.library.name))
-    if node.op == "Call" and scope.profile.envelope and "config_proto" not in proto.attr:
-        proto.attr["config_proto"].s = envelope_config()
+    if node.op == "Call" and scope.profile.envelope:  # TensorFlow writes its own configuration on every call, and Grappler is on in it
+        proto.attr["config_proto"].s = envelope_config(proto.attr["config_proto"].s)
     return proto
 
 

@@ -49,7 +49,8 @@ def save(job: Json) -> None:
     signatures = {entry["key"]: _traced(entry, entries[entry["key"]]) for entry in job["entries"]}
     kept = {key: original.root.signatures[key] for key in job["keep"]}
     methods = methods_for(original.root, list(entries), job["keep"], entries) if original.root is not None else {}
-    held = [*state.old, *by_capture(original, kept.values())]
+    setup = [original.root.initializer._init_fn] if original.nodes else []
+    held = [*state.old, *by_capture(original, [*kept.values(), *setup])]
     root = rebuild(original, _distinct(held)) if original.root is not None else AutoTrackable()
     state.attach(root)
     if original.nodes:
@@ -155,13 +156,13 @@ def _callable(entry: Json, state: State) -> Callable[[Mapping[str, Any]], dict[s
 
 
 def _traced(entry: Json, call: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
-    """The signature's function: keywords by the inputs' keys."""
+    """The signature's function. Its keys are the names of its arguments' specs, which unlike Python's may be anything."""
 
     def run(**inputs: Any) -> dict[str, Any]:
-        return call(inputs)
+        return call({item["key"]: inputs[f"input_{i}"] for i, item in enumerate(entry["inputs"])})
 
     run.__name__ = run.__qualname__ = f"entry_{''.join(c if c.isalnum() else '_' for c in entry['key'])}"
-    specs = {item["key"]: tf.TensorSpec(item["shape"], item["dtype"], name=item["key"]) for item in entry["inputs"]}
+    specs = {f"input_{i}": tf.TensorSpec(item["shape"], item["dtype"], name=item["key"]) for i, item in enumerate(entry["inputs"])}
     return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 

@@ -7,6 +7,7 @@ New objects stand where the old ones stood, so a checkpoint of either restores t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from compiler.backend.loaded import load_object
 from compiler.execution import SavedModelArtefact
 from compiler.ir.errors import CleaveError
 
+_LOADED = re.compile(r"_load_\d+(_\d+)?$")
 _ATTRIBUTE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _TABLES = ("HashTable", "HashTableV2", "MutableHashTable", "MutableHashTableV2", "MutableDenseHashTableV2", "MutableHashTableOfTensorsV2")
 
@@ -54,8 +56,7 @@ def load_original(path: str, tags: tuple[str, ...]) -> Original:
         if isinstance(item, tf.Variable):
             _name(original, item, [item.name.removesuffix(":0"), item._shared_name, *_paths(places, _ATTRIBUTE)])
         elif isinstance(item, CapturableResource | tf.saved_model.Asset):
-            names = [getattr(item, "_shared_name", None), getattr(item, "resource_name", None), getattr(item, "_name", None)]
-            _name(original, item, [*(n for n in names if isinstance(n, str)), *_paths(places, "")])
+            _name(original, item, [*_shared_names(item), *_paths(places, "")])
     if not hasattr(root, "_serialized_attributes") and hasattr(root, "graph"):
         original.nodes.update(_table_nodes(root, Path(path), tags))
     return original
@@ -76,6 +77,18 @@ def _walk(original: Original) -> dict[int, tuple[Any, list[str]]]:
                 queue.append(child)
             found[id(child)][1].append(f"{prefix}.{name}" if prefix else name)
     return found
+
+
+def _shared_names(item: Any) -> list[str]:
+    """What the file calls a table: the name in the function that makes it, without the suffix that loading adds."""
+    functions = getattr(getattr(item, "_create_resource", None), "concrete_functions", ())
+    nodes = [node for function in functions for node in _all_nodes(function.graph.as_graph_def())]
+    names = [node.attr["shared_name"].s.decode(errors="replace") for node in nodes if node.op in _TABLES]
+    return [_LOADED.sub("", name) for name in names if name]
+
+
+def _all_nodes(graph_def: Any) -> list[Any]:
+    return [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
 
 
 def _paths(places: Iterable[str], suffix: str) -> list[str]:

@@ -15,7 +15,8 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 
 from compiler.backend.frames import mapped
-from compiler.backend.loaded import Leaf, RequestError, Trace, is_stateful, match_inputs, numpy_of
+from compiler.backend.loaded import Leaf, RequestError, Trace, is_stateful, match_inputs, numpy_of, rewritten_copy
+from compiler.backend.protos import envelope_config
 from compiler.execution import Array, Arrays, GraphDefArtefact, RuntimeConfig, SavedModelArtefact, TraceEvent
 
 v1 = tf.compat.v1
@@ -84,6 +85,8 @@ def load_graph_def(artefact: GraphDefArtefact, config: RuntimeConfig) -> LoadedG
     graph_def.ParseFromString(data)
     graph = tf.Graph()
     with graph.as_default():
+        if not config.grappler:
+            disable_in_calls(graph_def)
         tf.graph_util.import_graph_def(graph_def, name="")
         session = v1.Session(graph=graph, config=session_config(config))
         loaded = LoadedGraph(graph, session, artefact.feeds, artefact.fetches, artefact.targets)
@@ -102,13 +105,28 @@ def load_saved_graph(artefact: SavedModelArtefact, config: RuntimeConfig) -> Loa
     graph = tf.Graph()
     with graph.as_default():
         session = v1.Session(graph=graph, config=session_config(config))
-        meta_graph = v1.saved_model.loader.load(session, list(artefact.tags), str(artefact.path))
+        meta_graph = _load(session, artefact, config)
         if artefact.signature not in meta_graph.signature_def:
             raise RequestError("load", f"no signature {artefact.signature!r}; the model has {sorted(meta_graph.signature_def)}")
         signature = meta_graph.signature_def[artefact.signature]
         loaded = LoadedGraph(graph, session, _tensor_names(signature.inputs), _tensor_names(signature.outputs), ())
     loaded.stateful = is_stateful(*_reached(meta_graph.graph_def, list(_tensor_names(signature.outputs).values())))
     return loaded
+
+
+def _load(session: Any, artefact: SavedModelArtefact, config: RuntimeConfig) -> Any:
+    """The meta graph, loaded into the session. A session's options do not reach the calls that TensorFlow wrote its own into."""
+    if config.grappler:
+        return v1.saved_model.loader.load(session, list(artefact.tags), str(artefact.path))
+    with rewritten_copy(Path(artefact.path), lambda meta_graph: disable_in_calls(meta_graph.graph_def)) as directory:
+        return v1.saved_model.loader.load(session, list(artefact.tags), str(directory))
+
+
+def disable_in_calls(graph_def: Any) -> None:
+    """Grappler off in every call with a configuration of its own."""
+    for node in [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]:
+        if "config_proto" in node.attr and node.attr["config_proto"].s:
+            node.attr["config_proto"].s = envelope_config(node.attr["config_proto"].s)
 
 
 def artefact_key(artefact: SavedModelArtefact | GraphDefArtefact) -> str:

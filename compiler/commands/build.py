@@ -34,7 +34,6 @@ def compile_command(
     measure: bool, no_validate: bool, overwrite: bool, allow_files: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compile MODEL for a cluster and write an ordinary SavedModel."""
-    from compiler.backend.saved_model import move_into_place
     from compiler.commands.show import print_compiled
     from compiler.driver.compile import compile_model
 
@@ -51,7 +50,7 @@ def compile_command(
         _write(Path(plan_file), compiled.plan.to_json())
     valid = compiled.report.valid is not False
     if valid:
-        move_into_place(compiled.artefact, Path(output), overwrite)
+        compiled.write(Path(output), overwrite)
     print_compiled(compiled, measured, output if valid else None, as_json)
     return 0 if valid else 1
 

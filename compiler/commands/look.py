@@ -76,21 +76,18 @@ def diff(a: str, b: str) -> int:
 @options.as_json
 def passes(as_json: bool) -> None:
     """List the passes, their options and the default order."""
-    from passes.pipelines import PIPELINES
-
     from compiler.pipeline.text import options_of
     from passes import PASSES
+    from passes.pipelines import PIPELINES
 
-    rows = [
-        {"name": name, "does": (cls.__doc__ or "").strip().splitlines()[0], "numerics": cls.numerics.value, "options": options_of(cls)}
-        for name, cls in PASSES.items()
-    ]
+    found = [(name, cls.numerics.value, options_of(cls), (cls.__doc__ or "").strip().splitlines()[0]) for name, cls in PASSES.items()]
     if as_json:
-        options.print_json({"passes": rows, "pipelines": PIPELINES})
+        rows = [{"name": n, "numerics": level, "options": given, "does": does} for n, level, given, does in found]
+        options.print_json({"passes": rows, "pipelines": dict(PIPELINES)})
         return
     out = options.console()
-    table_rows = [(r["name"], r["numerics"], ", ".join(f"{k}={v}" for k, v in dict(r["options"]).items()), r["does"]) for r in rows]  # type: ignore[call-overload]
-    out.print(options.table("Passes", ["pass", "numerics", "options", "does"], table_rows))
+    cells = [(n, level, ", ".join(f"{k}={v}" for k, v in given.items()), does) for n, level, given, does in found]
+    out.print(options.table("Passes", ["pass", "numerics", "options", "does"], cells))
     for name, text in PIPELINES.items():
         out.print(f"\n{name}: {text}")
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from passes.pipelines import PIPELINES
-
 from compiler.backend import executor as execution_room
 from compiler.backend.function import EntryFunction, build_callable
 from compiler.backend.pool import Pool
 from compiler.backend.profiles import profile_named
-from compiler.backend.saved_model import Original, save
+from compiler.backend.saved_model import Original, copy_saved_model, save
+from compiler.driver.measure import measure
 from compiler.driver.plan import Plan
 from compiler.driver.planning import GivenShapes, make_plan, representative_sizes
 from compiler.driver.report import PassRun, Report
@@ -29,13 +28,14 @@ from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
 from compiler.ops.registry import has
 from compiler.ops.spec import Trait
-from compiler.pipeline.base import Context
-from compiler.pipeline.instruments import Dump, Instrument, Reproducer, Timing, VerifyEach
-from compiler.pipeline.manager import run_pipeline
+from compiler.pipeline.base import Context, Pass
+from compiler.pipeline.instruments import Dump, Reproducer, ShowPass, Timing, VerifyEach
+from compiler.pipeline.manager import Instrument, Silent, Step, run_pipeline
 from compiler.pipeline.text import parse_pipeline
 from compiler.validate import Subject, Validator, Verdict
 from cost_model.cluster import Cluster
 from passes import PASSES
+from passes.pipelines import PIPELINES
 from passes.split.choose import Objective, SplitPlan
 
 Progress = Callable[[str], None]
@@ -78,6 +78,17 @@ class Compiled:
             self._functions[entry] = build_callable(self.module, entry, self.pool, _original(self.source))
         return self._functions[entry](named)
 
+    def write(self, target: Path, overwrite: bool = False) -> None:
+        """Put the validated artefact itself at `target`."""
+        copy_saved_model(self.artefact, target, overwrite)
+
+    def measure(self, repeat: int = 20) -> dict[str, float]:
+        """Median seconds of a call of the original and of the result, run in turn in processes of the cluster's width.
+
+        Keys: `original (N threads)`, TensorFlow as it is on all cores; `compiled`, one thread a device.
+        """
+        return measure(self, repeat)
+
     def save(self, out_dir: str | Path, profile: str = "tf", overwrite: bool = False) -> Path:
         """Write an ordinary SavedModel; an existing SavedModel is replaced only with `overwrite`."""
         return save(self.module, out_dir, original=_original(self.source), profile=profile_named(profile), overwrite=overwrite).path
@@ -110,30 +121,24 @@ def compile_source(
 
 
 @dataclass
-class _Before:
+class _Before(Silent):
     """An instrument that keeps a copy of the module as it was before one pass."""
 
     pass_name: str
     module: Module | None = None
 
-    def before_pass(self, name: str, module: Module) -> None:
-        if name == self.pass_name and self.module is None:
+    def before_pass(self, position: int, step: Pass, module: Module) -> None:
+        if step.name == self.pass_name and self.module is None:
             self.module = module.copy()
 
-    def after_pass(self, name: str, module: Module) -> None:
-        return
 
-    def failed(self, name: str, module: Module, error: Exception) -> None:
-        return
-
-
-def _passes(options: Options) -> Any:
+def _passes(options: Options) -> tuple[Step, ...]:
     name = "exact" if options.numerics == "exact" else "default"
     return parse_pipeline(options.pipeline if options.pipeline is not None else PIPELINES[name], PASSES)
 
 
 def _instruments(options: Options, timing: Timing, unsplit: _Before, progress: Progress) -> list[Instrument]:
-    found: list[Instrument] = [timing, VerifyEach(), unsplit]
+    found: list[Instrument] = [ShowPass(progress), timing, unsplit, VerifyEach()]
     if options.dump is not None:
         found += [Dump(options.dump), Reproducer(options.dump)]
     return found
@@ -142,8 +147,7 @@ def _instruments(options: Options, timing: Timing, unsplit: _Before, progress: P
 def _original(source: SourceModel) -> Original | None:
     if source.kind in ("frozen", "ir"):
         return None
-    names = {name: ".".join(path) for name, path in source.locations.items()}
-    return Original(source.path, source.tags, names=names)
+    return Original(source.path, source.tags, source.kept, source.locations)
 
 
 def validate_entries(

@@ -2,13 +2,14 @@
 
     %y = MatMul(%x, %w) : f32[8,8]      =>   %y = MatMul(%x, %w) : f32[8,8] on "/device:CPU:0"
 
-Plans are tried in turn (earliest finish; each kind of device alone; filling one device after another) and simulated; of those that fit
+Plans are tried in turn (earliest finish, filling one device after another, each kind of device alone) and simulated; of those that fit
 the fastest is taken, of equals the one with the fewest devices.  Where none fits, the error is the smallest conflict found.
 Small constants are copied to each device that reads them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from cost_model.cluster import Cluster
 from cost_model.flow import Flow, flow_of
 from cost_model.model import Prices
 from passes.place.groups import Groups, groups_of
-from passes.place.schedule import SMALL_BYTES, Conflict, Scheduler
+from passes.place.schedule import SMALL_BYTES, Conflict, How, Scheduler
 from passes.reorder.judge import ROUNDING, outcome, overflow
 from passes.reorder.ranks import cost_model, kinds_of_workers
 
@@ -85,7 +86,7 @@ def _best(module: Module, graph: Graph, prices: Prices, flow: Flow, groups: Grou
         if full is None:
             found.append((result.seconds, len(set(plan.values())), plan))
         else:
-            conflicts.append(Conflict("", -1, full[0], result.peaks[full[0]], full[1]))
+            conflicts.append(Conflict(result.at[full[0]], full[0], result.peaks[full[0]], full[1]))
     if not found:
         raise CleaveError(_explain(graph, min(conflicts, key=lambda c: (c.over, c.device, c.node)), prices.model.cluster))
     fastest = min(seconds for seconds, _, _ in found)
@@ -95,28 +96,23 @@ def _best(module: Module, graph: Graph, prices: Prices, flow: Flow, groups: Grou
 
 def _plans(module: Module, graph: Graph, prices: Prices, flow: Flow, groups: Groups) -> Iterator[dict[str, str] | Conflict]:
     cluster = prices.model.cluster
-    fixed = all(group in groups.fixed for group in groups.of)
-    yield Scheduler(graph, flow, groups, prices, cluster, module.sizes, "eager").devices()
-    if fixed or len(cluster.workers) == 1:
+    if all(group in groups.fixed for group in groups.of):
+        yield {name: groups.fixed[group] for name, group in zip(flow.names, groups.of, strict=True)}
         return
-    for device in kinds_of_workers(cluster):
+    hows: tuple[How, ...] = ("fast",) if all(d.memory_bytes == math.inf for d in cluster.devices) else ("fast", "eager", "fill")
+    for how in hows:
+        yield Scheduler(graph, flow, groups, prices, cluster, module.sizes, how).devices()
+    for device in kinds_of_workers(cluster) if len(cluster.workers) > 1 else ():
         yield {
             name: groups.fixed.get(groups.of[i]) or (cluster.host(device) if groups.host[i] else device)
             for i, name in enumerate(flow.names)
         }
-    yield Scheduler(graph, flow, groups, prices, cluster, module.sizes, "fill").devices()
 
 
 def _explain(graph: Graph, conflict: Conflict, cluster: Cluster) -> str:
-    capacity = int(cluster.device(conflict.device).memory_bytes)
-    where = (
-        f"{conflict.node!r} (step {conflict.step}) adds {conflict.needed} bytes on"
-        if conflict.node
-        else f"{conflict.needed} bytes are live on"
-    )
     return (
-        f"place: {graph.name!r} does not fit: {where} {conflict.device}, {conflict.over} over its {capacity}; "
-        f"add memory or devices, split it further, or make the batch smaller"
+        f"place: {graph.name!r} does not fit: at {conflict.node!r} {conflict.device} needs {conflict.needed} bytes, {conflict.over} over its "
+        f"{int(cluster.device(conflict.device).memory_bytes)}; add memory or devices, split it further, or make the batch smaller"
     )
 
 

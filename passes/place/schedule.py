@@ -3,7 +3,8 @@
     finish(i, d) = max(when d is free, max over operands j of (finish(j) + transfer(j, d))) + seconds(i, d)
 
 Source: the earliest-finish step of HEFT (Topcuoglu 2002); under memory caps, m-ETF and m-TOPO of Baechi (Jeon et al., SoCC 2020).
-`eager` takes the earliest finish; `fill` stays on a device until its memory is used up, the way out where eager gets stuck.
+`eager` takes the earliest finish where there is memory by its own, careful count; `fill` stays on a device until its memory is used up, the
+way out where eager gets stuck; `fast` does not count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cost_model.flow import Flow, moves_data
 from cost_model.model import Prices
 from passes.place.groups import Groups
 
-How: TypeAlias = Literal["eager", "fill"]
+How: TypeAlias = Literal["eager", "fill", "fast"]
 MOST_CANDIDATES = 16
 """With more workers than this a node is tried where its operands are, and on the worker that is free first."""
 SMALL_BYTES = 1024
@@ -31,10 +32,9 @@ SMALL_BYTES = 1024
 
 @dataclass(frozen=True)
 class Conflict:
-    """A node no device has memory for: the device that comes nearest, and by how much it falls short."""
+    """A step at which a device has too little memory: the node, its device (the nearest to fitting), bytes then needed in all, and over."""
 
     node: str
-    step: int
     device: str
     needed: int
     over: int
@@ -68,7 +68,7 @@ class Scheduler:
         self.free_at = {d.name: 0.0 for d in self.cluster.devices}
         self.used = {d.name: 0 for d in self.cluster.devices}
         self.readers = [len(users) for users in self.flow.users]
-        self.bounded = any(d.memory_bytes < math.inf for d in self.cluster.devices)
+        self.bounded = self.how != "fast" and any(d.memory_bytes < math.inf for d in self.cluster.devices)
         for position, _ in self.flow.outputs:
             self.readers[position] += 1
         for position in range(len(self.flow)):
@@ -89,10 +89,11 @@ class Scheduler:
                 short.append((int(over), rank, device))
             else:
                 finish = self._finish(position, device)
-                tried.append((finish if self.how == "eager" else 0.0, rank, device))
+                tried.append((finish if self.how != "fill" else 0.0, rank, device))
         if not tried:
             over_bytes, _, device = min(short)
-            return Conflict(self.flow.names[position], position, device, self._needed(position, followers, device), over_bytes)
+            needed = self._needed(position, followers, device) + self.used[device]
+            return Conflict(self.flow.names[position], device, needed, over_bytes)
         self._commit(position, followers, min(tried)[2])
         return None
 

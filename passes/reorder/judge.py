@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.ir.graph import Graph
 from compiler.ir.module import Module
@@ -17,10 +17,11 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the simulator says of a graph: seconds, and the peak of each device."""
+    """What the simulator says of a graph: seconds, the peak bytes of each device, and the node at which they are live."""
 
     seconds: float
     peaks: Mapping[str, int]
+    at: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def peak_bytes(self) -> int:
@@ -31,7 +32,8 @@ class Outcome:
 def outcome(module: Module, graph: Graph, prices: Prices, *, devices: Mapping[str, str] | None = None, policy: Policy = "order") -> Outcome:
     """Simulate."""
     found = simulate(module, graph, prices, devices=devices, policy=policy)
-    return Outcome(found.makespan_seconds, {device: use.peak.bytes for device, use in found.devices.items()})
+    peaks = {device: use.peak for device, use in found.devices.items()}
+    return Outcome(found.makespan_seconds, {d: p.bytes for d, p in peaks.items()}, {d: p.step for d, p in peaks.items()})
 
 
 def overflow(found: Outcome, cluster: Cluster) -> tuple[str, int] | None:

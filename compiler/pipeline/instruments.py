@@ -1,0 +1,116 @@
+"""What watches a pipeline: times, dumps, verification after each pass, a reproducer when one fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compiler.ir.diff import diff
+from compiler.ir.errors import CleaveError
+from compiler.ir.module import Module
+from compiler.ir.text import write_module
+from compiler.ir.verify import STRUCTURE, verify
+from compiler.ops.invariants import OPERATIONS
+from compiler.pipeline.base import Pass
+from compiler.pipeline.manager import Silent
+from compiler.pipeline.text import print_pipeline
+
+
+@dataclass
+class Timing(Silent):
+    """Seconds of each pass, instruments left out, and the nodes there are after it."""
+
+    rows: list[tuple[str, float, int]] = field(default_factory=list)
+    _started: float = 0.0
+
+    def before_pass(self, position: int, step: Pass, module: Module) -> None:
+        self._started = time.perf_counter()
+
+    def after_pass(self, position: int, step: Pass, module: Module) -> None:
+        seconds = time.perf_counter() - self._started
+        self.rows.append((step.name, seconds, sum(len(g) for g in module.graphs.values())))
+
+
+@dataclass
+class ShowPass(Silent):
+    """Says which pass runs."""
+
+    say: Callable[[str], None]
+
+    def before_pass(self, position: int, step: Pass, module: Module) -> None:
+        self.say(step.name)
+
+
+class VerifyEach(Silent):
+    """Every invariant after every pass that changed something; the error names the pass."""
+
+    def __init__(self) -> None:
+        self._version = -1
+
+    def after_pass(self, position: int, step: Pass, module: Module) -> None:
+        if module.version == self._version and not step.establishes:
+            return
+        self._version = module.version
+        try:
+            verify(module, (*STRUCTURE, *OPERATIONS))
+        except CleaveError as error:
+            raise CleaveError(f"after pass {step.name!r}: {error}") from None
+
+
+@dataclass
+class ValidateEach(Silent):
+    """A check of the module's meaning after each pass: `check` returns a fault in words, "" if there is none."""
+
+    check: Callable[[Module], str]
+
+    def after_pass(self, position: int, step: Pass, module: Module) -> None:
+        fault = self.check(module)
+        if fault:
+            raise CleaveError(f"pass {step.name!r} changed what the module computes: {fault}")
+
+
+@dataclass
+class Dump(Silent):
+    """`01-infer-types.ir`, `01-infer-types.diff`, ...: the module after each pass, and what the pass changed in words."""
+
+    directory: Path
+    _before: Module | None = None
+
+    def before_pass(self, position: int, step: Pass, module: Module) -> None:
+        if position == 1:
+            self._make()
+            write_module(module, self.directory / "00-imported.ir", pack="nothing")
+        self._before = module.copy()
+
+    def after_pass(self, position: int, step: Pass, module: Module) -> None:
+        stem = f"{position:02d}-{step.name}"
+        write_module(module, self.directory / f"{stem}.ir", pack="nothing")
+        assert self._before is not None, "before_pass comes first"
+        text = "".join(f"{line}\n" for line in diff(self._before, module))
+        (self.directory / f"{stem}.diff").write_text(text, encoding="utf-8")
+
+    def _make(self) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CleaveError(f"cannot write dumps to {self.directory}: {error.strerror}") from None
+
+
+@dataclass
+class Reproducer(Silent):
+    """When a pass fails: the module before it and the pass, as `reproducer.ir`, ready for `cleave opt`."""
+
+    directory: Path
+    _before: Module | None = None
+
+    def before_pass(self, position: int, step: Pass, module: Module) -> None:
+        self._before = module.copy()
+
+    def failed(self, position: int, step: Pass, module: Module, error: Exception) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "reproducer.ir"
+        assert self._before is not None, "before_pass comes first"
+        write_module(self._before, file, pipeline=print_pipeline([step]), pack="scratch")
+        raise CleaveError(f"pass {step.name!r} failed: {error}; reproduce with: cleave opt {file} --pipeline {step.name}") from error

@@ -1,0 +1,125 @@
+"""Pipelines as text, both ways: `infer-types,repeat(fold-constants,cse,dce),choose{iterations=20}`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+
+from compiler.ir.errors import CleaveError
+from compiler.pipeline.base import Pass
+from compiler.pipeline.manager import Repeat, Step
+
+_TOKEN = re.compile(r"\s*([a-z][a-z0-9-]*|[(){},=]|-?\d+(?:\.\d+)?(?:e-?\d+)?|\"[^\"]*\")\s*")
+Option = bool | int | float | str
+Table = Mapping[str, type[Pass]]
+
+
+def parse_pipeline(text: str, table: Table) -> tuple[Step, ...]:
+    """The steps; an unknown pass or option is one clear error."""
+    parser = _Parser(_tokens(text), text, table)
+    steps = parser.steps(end="")
+    if parser.tokens:
+        raise CleaveError(f"pipeline {text!r}: found {parser.tokens[0]!r}, expected ','")
+    return steps
+
+
+def print_pipeline(steps: Sequence[Step]) -> str:
+    """The text that parses to the steps; options at their default are left out."""
+    return ",".join(_print_step(step) for step in steps)
+
+
+def options_of(cls: type[Pass]) -> dict[str, Option]:
+    """A pass's options and their defaults."""
+    return {f.name.replace("_", "-"): f.default for f in fields(cls) if f.default is not MISSING}  # type: ignore[arg-type]
+
+
+def _print_step(step: Step) -> str:
+    if isinstance(step, Repeat):
+        return f"repeat({','.join(_print_step(p) for p in step.passes)})"
+    defaults = options_of(type(step))
+    given = {n: getattr(step, n.replace("-", "_")) for n in defaults}
+    changed = [f"{n}={_print_option(v)}" for n, v in given.items() if v != defaults[n]]
+    return step.name + (f"{{{','.join(changed)}}}" if changed else "")
+
+
+def _print_option(value: Option) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _tokens(text: str) -> list[str]:
+    found, position = [], 0
+    text = text.strip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise CleaveError(f"pipeline {text!r}: cannot read {text[position : position + 10]!r}, expected pass names separated by ','")
+        found.append(match[1])
+        position = match.end()
+    return found
+
+
+class _Parser:
+    def __init__(self, tokens: list[str], text: str, table: Table) -> None:
+        self.tokens, self.text, self.table = tokens, text, table
+
+    def steps(self, end: str) -> tuple[Step, ...]:
+        found: list[Step] = []
+        while self.tokens and self.tokens[0] != end:
+            found.append(self._step())
+            if self.tokens and self.tokens[0] == ",":
+                self.tokens.pop(0)
+            elif self.tokens and self.tokens[0] != end:
+                raise CleaveError(f"pipeline {self.text!r}: found {self.tokens[0]!r}, expected ','")
+        return tuple(found)
+
+    def _step(self) -> Step:
+        name = self.tokens.pop(0)
+        if name == "repeat":
+            self._expect("(")
+            inner = self.steps(end=")")
+            self._expect(")")
+            if not all(isinstance(p, Pass) for p in inner):
+                raise CleaveError(f"pipeline {self.text!r}: a repeat stands inside a repeat, expected passes only")
+            return Repeat(tuple(p for p in inner if isinstance(p, Pass)))
+        if name not in self.table:
+            close = difflib.get_close_matches(name, self.table, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else f", expected one of {', '.join(self.table)}"
+            raise CleaveError(f"no pass {name!r}{hint}")
+        cls = self.table[name]
+        return cls(**self._options(cls))
+
+    def _options(self, cls: type[Pass]) -> dict[str, Option]:
+        found: dict[str, Option] = {}
+        if not self.tokens or self.tokens[0] != "{":
+            return found
+        self.tokens.pop(0)
+        known = options_of(cls)
+        while self.tokens and self.tokens[0] != "}":
+            name = self.tokens.pop(0)
+            if name not in known:
+                raise CleaveError(f"pass {cls.name!r} has no option {name!r}, expected one of {', '.join(known) or 'none'}")
+            self._expect("=")
+            found[name.replace("-", "_")] = self._value(cls, name, known[name])
+            if self.tokens and self.tokens[0] == ",":
+                self.tokens.pop(0)
+        self._expect("}")
+        return found
+
+    def _value(self, cls: type[Pass], name: str, default: Option) -> Option:
+        text = self.tokens.pop(0) if self.tokens else ""
+        try:
+            if isinstance(default, bool):
+                return {"true": True, "false": False}[text]
+            return text.strip('"') if isinstance(default, str) else type(default)(text)
+        except (KeyError, ValueError):
+            wanted = "true or false" if isinstance(default, bool) else type(default).__name__
+            raise CleaveError(f"option {name!r} of pass {cls.name!r} is {text!r}, expected {wanted}") from None
+
+    def _expect(self, token: str) -> None:
+        found = self.tokens.pop(0) if self.tokens else "the end"
+        if found != token:
+            raise CleaveError(f"pipeline {self.text!r}: found {found!r}, expected {token!r}")

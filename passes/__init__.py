@@ -1,0 +1,45 @@
+"""The passes, by name: a literal table.  Importing registers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from compiler.pipeline.base import Pass
+from passes.canonicalize.cse import CommonSubexpressions
+from passes.canonicalize.dce import DeadCode
+from passes.canonicalize.fold_constants import FoldConstants
+from passes.canonicalize.freeze_variables import FreezeVariables
+from passes.canonicalize.infer_types import InferTypes
+from passes.canonicalize.inline_calls import InlineCalls
+from passes.canonicalize.resolve_shapes import ResolveShapes
+from passes.canonicalize.simplify import Simplify
+from passes.fuse.batch_norm import FoldBatchNorm
+from passes.fuse.transpose import FoldTranspose
+from passes.place.place import Place
+from passes.place.serialise import Serialise
+from passes.reorder.memory import ReorderMemory
+from passes.reorder.ranks import ReorderRanks
+from passes.split.choose import Choose
+from passes.split.partition import Partition
+
+PASSES: Mapping[str, type[Pass]] = MappingProxyType(
+    {
+        "inline-calls": InlineCalls,
+        "freeze-variables": FreezeVariables,
+        "infer-types": InferTypes,
+        "resolve-shapes": ResolveShapes,
+        "fold-constants": FoldConstants,
+        "cse": CommonSubexpressions,
+        "dce": DeadCode,
+        "simplify": Simplify,
+        "fold-batch-norm": FoldBatchNorm,
+        "fold-transpose": FoldTranspose,
+        "choose": Choose,
+        "partition": Partition,
+        "reorder-ranks": ReorderRanks,
+        "reorder-memory": ReorderMemory,
+        "place": Place,
+        "serialise": Serialise,
+    }
+)

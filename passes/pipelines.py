@@ -1,0 +1,36 @@
+"""The orders in which passes run, as data, each line with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_CANONICALIZE = (
+    "inline-calls",  # everything below looks across calls
+    "freeze-variables",  # weights become constants that can be folded and divided
+    "infer-types",  # symbolic shapes: the rest asks for them
+    # each of these makes work for the others
+    "repeat(simplify,resolve-shapes,fold-constants,infer-types,cse,dce)",
+)
+_FUSE = (
+    "fold-batch-norm",  # before splitting, so that the splitter prices what will run
+    "fold-transpose",
+    "repeat(simplify,fold-constants,infer-types,cse,dce)",  # the folded weights, and what the rewrites left behind
+)
+_SPLIT = (
+    "choose",  # annotate
+    "partition",  # materialise
+    "repeat(fold-constants,infer-types,cse,dce)",  # constants of constants, and shape arithmetic that shards share
+)
+_SCHEDULE = (
+    "reorder-ranks",  # what others wait for longest comes first
+    "place",  # every node gets a device, under the memory caps
+    "serialise",  # control edges, only where they pay
+)
+
+PIPELINES: Mapping[str, str] = MappingProxyType(
+    {
+        "default": ",".join((*_CANONICALIZE, *_FUSE, *_SPLIT, *_SCHEDULE)),
+        "exact": ",".join((*_CANONICALIZE, *_SCHEDULE)),  # bit for bit: nothing that could round differently
+    }
+)
