@@ -82,6 +82,17 @@ def save(
     return Saved(target, tuple(report["methods"]), tuple(report["dropped"]))
 
 
+def copy_saved_model(source: Path, target: str | Path, overwrite: bool = False) -> None:
+    """Put a copy of a saved model at `target`, whole or not at all."""
+    place = Path(target).absolute()
+    _check_target(place, overwrite)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as directory:
+        work = Path(directory)
+        shutil.copytree(source, work / "model")
+        _replace(work, work / "model", place)
+
+
 def _check_target(target: Path, overwrite: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
