@@ -179,4 +179,4 @@ def local_cpus(count: int) -> Cluster:
         Device(str(DeviceName(None, None, "CPU", i)), "CPU", {"float32": 90e9}, memory_bandwidth=12e9, overhead_seconds=1e-6)
         for i in range(count)
     )
-    return Cluster(devices, (Link("memory", 25e-6, 50e9, scope="task"),), f"cpu:{count}")
+    return Cluster(devices, (Link("memory", 50e-6, 50e9, scope="task"),), f"cpu:{count}")

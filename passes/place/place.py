@@ -103,10 +103,9 @@ def _plans(module: Module, graph: Graph, prices: Prices, flow: Flow, groups: Gro
     for how in hows:
         yield Scheduler(graph, flow, groups, prices, cluster, module.sizes, how).devices()
     for device in kinds_of_workers(cluster) if len(cluster.workers) > 1 else ():
-        yield {
-            name: groups.fixed.get(groups.of[i]) or (cluster.host(device) if groups.host[i] else device)
-            for i, name in enumerate(flow.names)
-        }
+        host = cluster.host(device)
+        there = (groups.fixed.get(g, host if hosted else device) for g, hosted in zip(groups.of, groups.host, strict=True))
+        yield dict(zip(flow.names, there, strict=True))
 
 
 def _explain(graph: Graph, conflict: Conflict, cluster: Cluster) -> str:

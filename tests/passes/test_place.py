@@ -53,7 +53,7 @@ def test_the_smallest_conflict_is_named() -> None:
     with pytest.raises(CleaveError) as caught:
         place(TWO_WEIGHTS, capped(9_000, 7_500))
     assert str(caught.value) == (
-        "place: 'main' does not fit: 'z' (step 4) adds 8000 bytes on /device:CPU:1, 500 over its 7500; "
+        "place: 'main' does not fit: at 'z' /device:CPU:1 needs 8000 bytes, 500 over its 7500; "
         "add memory or devices, split it further, or make the batch smaller"
     )
 
