@@ -55,13 +55,26 @@ def save(job: Json) -> None:
     state.attach(root)
     if original.nodes:
         root.initializer, root.asset_paths = original.root.initializer, original.root.asset_paths
-    for name, method in methods.items():
+    untouched = _untouched(original, held, methods)
+    for name, method in {**methods, **untouched}.items():
         setattr(root, name, method)
     policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES if job["variable_devices"] else None
     options = tf.saved_model.SaveOptions(experimental_variable_policy=policy, experimental_custom_gradients=False)
     tf.saved_model.save(root, job["out"], signatures={**kept, **signatures}, options=options)
-    dropped = [name for name, _ in methods_of(original.root) if name not in methods] if original.root is not None else []
-    Path(job["report"]).write_text(json.dumps({"methods": sorted(methods), "dropped": dropped}))
+    every = [name for name, _ in methods_of(original.root)] if original.root is not None else []
+    dropped = [name for name in every if name not in methods and name not in untouched]
+    Path(job["report"]).write_text(json.dumps({"methods": sorted(methods), "untouched": sorted(untouched), "dropped": dropped}))
+
+
+def _untouched(original: Original, held: list[Any], methods: Mapping[str, Any]) -> dict[str, Any]:
+    """The original's other methods that need no state but what is there anyway."""
+    found = {}
+    for name, method in methods_of(original.root) if original.root is not None else ():
+        resources = [tensor for function in method.concrete_functions for tensor in function.captured_inputs if tensor.dtype == tf.resource]
+        present = {id(handle_of(item)) for item in held}
+        if name not in methods and method.concrete_functions and all(id(tensor) in present for tensor in resources):
+            found[name] = method
+    return found
 
 
 class State:

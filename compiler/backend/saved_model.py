@@ -49,10 +49,13 @@ class Original:
 
 @dataclass(frozen=True)
 class Saved:
-    """Where it lies, the original's methods it has, and those it has not: no entry was seen to compute them."""
+    """Where it lies, and the original's methods: those compiled or of a kept signature; those left as they were, as no entry was seen to
+    compute them; those dropped, as they need state that is no longer there.
+    """
 
     path: Path
     methods: tuple[str, ...]
+    untouched: tuple[str, ...]
     dropped: tuple[str, ...]
 
 
@@ -79,7 +82,7 @@ def save(
         canonicalize(work / "model")
         report = json.loads((work / "report.json").read_text())
         _replace(work, work / "model", target)
-    return Saved(target, tuple(report["methods"]), tuple(report["dropped"]))
+    return Saved(target, tuple(report["methods"]), tuple(report["untouched"]), tuple(report["dropped"]))
 
 
 def copy_saved_model(source: Path, target: str | Path, overwrite: bool = False) -> None:

@@ -181,6 +181,10 @@ class Source(tf.Module):
     def lookalike(self, inputs):  # type: ignore[no-untyped-def]
         return {"out": (inputs["a"] - 1.0, inputs["b"] + self.unused[0])}
 
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], name="rows")])
+    def first_layer(self, rows, scale=2.0):  # type: ignore[no-untyped-def]
+        return [rows @ self.layers[0].w * scale]
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def look(self, words):  # type: ignore[no-untyped-def]
         return self.table.lookup(words)
@@ -225,6 +229,7 @@ result = model.signatures["serving_default"](**ones)
 assert sorted(result) == ["first", "second"] and result["second"].numpy().tolist() == [[12, 14]], result
 assert model.count.numpy() == 3 == model.get()["count"].numpy() == model.signatures["get"]()["count"].numpy()
 assert model.look(tf.constant(["b", "zz"])).numpy().tolist() == [1, -1]
+assert model.first_layer(tf.ones([1, 2]))[0].numpy().tolist() == [[8, 12]]
 assert not hasattr(model, "lookalike") and not hasattr(model, "unused")
 assert model.layers[1].w.numpy().tolist() == [[5, 6], [7, 8]]
 """
@@ -242,7 +247,7 @@ def test_state_tables_methods_and_kept_signatures_of_the_original(tmp_path: Path
     original = Original(source, keep=("get",), names={"w0": "layers.0.w"})
     saved = save(parse_module(COMPILED), tmp_path / "out", original=original)
     again = save(parse_module(COMPILED), tmp_path / "again", original=original)
-    assert (saved.methods, saved.dropped) == (("get", "look", "serve"), ("lookalike",))
+    assert (saved.methods, saved.untouched, saved.dropped) == (("get", "look", "serve"), ("first_layer",), ("lookalike",))
     assert digests(saved.path) == digests(again.path)
     stored = dict(tf.train.list_variables(str(saved.path / "variables" / "variables")))
     assert "layers/0/w/.ATTRIBUTES/VARIABLE_VALUE" in stored
