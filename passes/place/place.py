@@ -110,8 +110,8 @@ def _plans(module: Module, graph: Graph, prices: Prices, flow: Flow, groups: Gro
 
 def _explain(graph: Graph, conflict: Conflict, cluster: Cluster) -> str:
     return (
-        f"place: {graph.name!r} does not fit: at {conflict.node!r} {conflict.device} needs {conflict.needed} bytes, {conflict.over} over its "
-        f"{int(cluster.device(conflict.device).memory_bytes)}; add memory or devices, split it further, or make the batch smaller"
+        f"place: {graph.name!r} does not fit: at {conflict.node!r} {conflict.device} needs {conflict.needed} bytes, {conflict.over} over "
+        f"its {int(cluster.device(conflict.device).memory_bytes)}; add memory or devices, split it further, or make the batch smaller"
     )
 
 
