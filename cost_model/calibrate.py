@@ -74,7 +74,7 @@ def calibrate(bench: Bench) -> Cluster:
 
 
 def _link(bench: Bench, streamed: float) -> Link:
-    """Two transfers give alpha and beta: a small value's, between branches on two devices that meet at every step (threads are woken there),
+    """Two transfers give alpha and beta: a small value's, between branches on two devices that meet at every step (waking threads),
     and a big value's, along a chain that changes device at every step.
     """
     bench.tell("link")
