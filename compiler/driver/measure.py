@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from compiler.execution import RuntimeConfig, SavedModelArtefact
 from compiler.ir.errors import CleaveError
-from compiler.validate.draw import LENGTHS, draws
+from compiler.validate.draw import draws, schemes
 
 if TYPE_CHECKING:
     from compiler.driver.compile import Compiled
@@ -28,8 +28,8 @@ def measure(compiled: Compiled, repeat: int = 20) -> dict[str, float]:
             RuntimeConfig(devices=devices, grappler=True, intra_threads=1, inter_threads=devices),
         ),
     }
-    for length in LENGTHS:
-        request = draws(inputs, length, batches=(max(1, min(compiled.plan.sizes.values(), default=1)),))[0].inputs
+    for scheme in schemes(inputs):
+        request = draws(inputs, scheme, batches=(max(1, min(compiled.plan.sizes.values(), default=1)),))[0].inputs
         times: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(ROUNDS):
             for name, (artefact, config) in sides.items():

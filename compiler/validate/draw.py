@@ -13,10 +13,20 @@ from compiler.ir.types import TensorType
 
 BATCHES = (1, 3)
 """Leading sizes tried: one, and one that no usual device count divides."""
-LENGTHS = (5, 16, 64, 1000)
-"""Sizes tried, in order, for other unknown dimensions, until the original accepts one."""
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 1.0, -1.0)
 _WORDS = (b"", b"a", b"the", b"def f(x): return x", b"\xc3\xa9t\xc3\xa9", b"12 34")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How open sizes are filled: `length` for unknown dimensions but the first (None: the batch size too), a shape for unknown ranks."""
+
+    length: int | None
+    scalars: bool = False
+
+
+SCHEMES = (Scheme(5), Scheme(None), Scheme(16), Scheme(64), Scheme(None, scalars=True), Scheme(5, scalars=True), Scheme(1000))
+"""Tried in order until the original accepts one."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +38,16 @@ class Draw:
     special: bool = False
 
 
-def draws(inputs: Mapping[str, TensorType], length: int, seed: int = 0, batches: Sequence[int] = BATCHES) -> list[Draw]:
+def draws(inputs: Mapping[str, TensorType], scheme: Scheme, seed: int = 0, batches: Sequence[int] = BATCHES) -> list[Draw]:
     """Ordinary values at each batch size (only one where nothing is unknown), then special values at the last."""
     leading = _leading_symbols(inputs)
     sizes = list(batches) if leading else [1]
     found = []
     for count, batch in enumerate(sizes):
         rng = np.random.default_rng([seed, count])
-        found.append(Draw(f"batch {batch}" if leading else "ordinary values", _arrays(inputs, leading, batch, length, rng)))
+        found.append(Draw(f"batch {batch}" if leading else "ordinary values", _arrays(inputs, leading, batch, scheme, rng)))
     rng = np.random.default_rng([seed, len(sizes)])
-    arrays = _arrays(inputs, leading, sizes[-1], length, rng)
+    arrays = _arrays(inputs, leading, sizes[-1], scheme, rng)
     special = {name: _with_specials(array, rng) for name, array in arrays.items()}
     if any(special[name] is not array for name, array in arrays.items()):
         found.append(Draw("special values", special, special=True))
@@ -49,20 +59,25 @@ def _leading_symbols(inputs: Mapping[str, TensorType]) -> frozenset[str]:
     return frozenset().union(*(symbols(t.shape[0]) for t in inputs.values() if t.shape))
 
 
-def has_lengths(inputs: Mapping[str, TensorType]) -> bool:
-    """Is any dimension but the first unknown?"""
-    return any(not isinstance(d, int) for t in inputs.values() for d in (t.shape or ())[1:])
+def schemes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
+    """The schemes that differ for these inputs."""
+    unknown_ranks = any(t.shape is None for t in inputs.values())
+    lengths = any(not isinstance(d, int) for t in inputs.values() for d in (t.shape or ())[1:])
+    if not lengths:
+        return (SCHEMES[0], Scheme(5, scalars=True)) if unknown_ranks else SCHEMES[:1]
+    return tuple(s for s in SCHEMES if unknown_ranks or not s.scalars)
 
 
 def _arrays(
-    inputs: Mapping[str, TensorType], leading: frozenset[str], batch: int, length: int, rng: np.random.Generator
+    inputs: Mapping[str, TensorType], leading: frozenset[str], batch: int, scheme: Scheme, rng: np.random.Generator
 ) -> dict[str, Array]:
-    return {name: _array(type_, _shape(type_, leading, batch, length), rng) for name, type_ in inputs.items()}
+    return {name: _array(type_, _shape(type_, leading, batch, scheme), rng) for name, type_ in inputs.items()}
 
 
-def _shape(type_: TensorType, leading: frozenset[str], batch: int, length: int) -> tuple[int, ...]:
+def _shape(type_: TensorType, leading: frozenset[str], batch: int, scheme: Scheme) -> tuple[int, ...]:
     if type_.shape is None:
-        return (batch,)
+        return () if scheme.scalars else (batch,)
+    length = batch if scheme.length is None else scheme.length
     return tuple(_size(dim, index, leading, batch, length) for index, dim in enumerate(type_.shape))
 
 

@@ -20,7 +20,7 @@ from compiler.ir.types import TensorType
 from compiler.validate import compare
 from compiler.validate.compare import Difference
 from compiler.validate.double import to_double
-from compiler.validate.draw import LENGTHS, Draw, draws, has_lengths
+from compiler.validate.draw import SCHEMES, Draw, draws, schemes
 from compiler.validate.verdict import Verdict
 
 SPREAD_CONFIGS: tuple[tuple[str, Mapping[str, int]], ...] = (
@@ -69,10 +69,9 @@ class Validator:
 
     def _originals(self, original: Subject, config: RuntimeConfig, given: Sequence[Draw] | None) -> tuple[list[Draw], list[RunResult]]:
         """Draws that the original accepts, and what it answers; other lengths are tried until it accepts one."""
-        lengths = LENGTHS if given is None and has_lengths(original.inputs) else LENGTHS[:1]
         results: list[RunResult] = []
-        for length in lengths:
-            found = list(given) if given is not None else draws(original.inputs, length, self.seed)
+        for scheme in schemes(original.inputs) if given is None else SCHEMES[:1]:
+            found = list(given) if given is not None else draws(original.inputs, scheme, self.seed)
             found.append(replace(found[0], label=f"{found[0].label}, again"))
             results = self.run(original.artefact, found, config)
             if any(r.error is None for r in results):
