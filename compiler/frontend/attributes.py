@@ -130,7 +130,7 @@ def attrs_of(op: str, protos: Mapping[str, attr_value_pb2.AttrValue], stores: St
             value = attr_of(protos[name], stores, where)
         except (IrError, ValueError) as error:
             raise CleaveError(f"{where}: attribute {name!r} of {op}: {error}") from None
-        if value is not None:
+        if value is not None and not (name == "_collective_manager_ids" and value == ()):
             found[name] = value
     return found
 

@@ -82,12 +82,10 @@ def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str
     """Tensors that depend on a placeholder and that nobody reads."""
     by_name = {node.name: node for node in graph_def.node}
     users: dict[str, list[str]] = {}
-    read: set[tuple[str, int]] = set()
     for node in graph_def.node:
         for text in node.input:
             reference = graph_reference(text, str(path))
             users.setdefault(reference.node, []).append(node.name)
-            read.add((reference.node, reference.port))
     fed = set(placeholders)
     stack = list(fed)
     while stack:
@@ -100,7 +98,7 @@ def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str
         definition = opdefs.get(by_name[name].op)
         if name not in fed or name in placeholders or definition is None or not definition.outputs:
             continue
-        if not any(source == name for source, _ in read):
+        if name not in users:
             found.append(name)
     if not found:
         raise CleaveError(f"{path}: no output found, name the outputs")

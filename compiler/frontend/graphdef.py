@@ -1,7 +1,7 @@
 """GraphDef and FunctionDef protos => graphs of a module: the one importer, at which all doors meet.
 
     PartitionedCall, StatefulPartitionedCall, a call by a function's own name   =>  Call {f=@body}
-    VarHandleOp, VariableV2                                                     =>  Variable {ref="name"}
+    VarHandleOp; VariableV2 where nothing writes it                             =>  Variable {ref="name"}; ReadVariableOp of one
     any other source of a resource at the top                                   =>  Resource {ref="name"}
     Placeholder at the top, an argument of a function                           =>  Input
 
@@ -27,7 +27,8 @@ from compiler.ir.weights import Splat, Tensor, WeightRef, literal_type
 from compiler.ops import opdefs
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+REFERENCES = ("VariableV2", "Variable")
+VARIABLES = ("VarHandleOp", *REFERENCES)
 _CALL_ATTRS = ("config_proto", "executor_type")
 _DERIVED = ("Tin", "Tout", "T", "Tcond", "output_shapes")
 _BODIES = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase")
@@ -265,14 +266,18 @@ def import_entry(
         graph.add_input(name, type_)
         fed[reference.node, max(reference.port, 0)] = Value(name)
     ends = {name: graph_reference(tensor, where) for name, tensor in outputs.items()}
-    nodes = [n for n in reached(graph_def, [r.node for r in ends.values()], [n for n, _ in fed]) if n.name not in {f for f, _ in fed}]
+    fed_nodes = {node for node, _ in fed}
+    nodes = [n for n in reached(graph_def, [r.node for r in ends.values()], fed_nodes | handles.keys()) if n.name not in fed_nodes]
     renamed: dict[str, str] = {}
     for node in nodes:
         if node.name in handles:
             op, ref, type_ = handles[node.name]
             renamed[node.name] = graph.fresh_name(node.name)
             graph.add(op, attrs={"ref": ref}, types=(type_,), name=renamed[node.name], device=canonical_device(node.device))
+            if node.op in REFERENCES:
+                renamed[node.name] = _read_once(graph, renamed[node.name])
     rest = [n for n in nodes if n.name not in handles]
+    _refuse_reference_writes(rest, {n.name for n in nodes if n.op in REFERENCES}, where)
     read = importer.read_nodes(_clear_of(graph, rest, renamed), where)
 
     def resolve(text: str, at: str) -> Reference:
@@ -287,6 +292,26 @@ def import_entry(
     importer.add_nodes(graph, read, resolve)
     graph.set_outputs((name, resolve(outputs[name], where).value) for name in outputs)
     return graph
+
+
+def _read_once(graph: Graph, variable: str) -> str:
+    """The value of a reference variable of TensorFlow 1, for all who read it: nobody writes it meanwhile."""
+    held = graph.node(variable).type.handle
+    assert held is not None
+    name = graph.fresh_name(f"{variable}/value")
+    return graph.add("ReadVariableOp", [Value(variable)], {"dtype": held.dtype}, (held,), name=name, origin=(variable,)).name
+
+
+def _refuse_reference_writes(nodes: Iterable[node_def_pb2.NodeDef], references: set[str], where: str) -> None:
+    for node in nodes:
+        definition = opdefs.get(node.op)
+        if not references or definition is None or not any(arg.is_ref for arg in definition.inputs):
+            continue
+        held = sorted(references & {graph_reference(text, where).node for text in node.input})
+        if held:
+            raise CleaveError(
+                f"{where}: {node.op} {node.name!r} writes {held[0]!r}, a reference variable of TensorFlow 1; only reads are known"
+            )
 
 
 def _clear_of(graph: Graph, nodes: Sequence[node_def_pb2.NodeDef], renamed: dict[str, str]) -> list[node_def_pb2.NodeDef]:

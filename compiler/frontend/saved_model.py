@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import function_pb2, graph_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from compiler.execution import SavedModelArtefact
 from compiler.frontend.attributes import dtype_of, shape_of
 from compiler.frontend.files import refuse_files
 from compiler.frontend.graphdef import VARIABLES, Importer, canonical_device, import_entry, library_of
+from compiler.frontend.objects import Held, held_objects
 from compiler.frontend.source import SignatureInfo, SourceModel
-from compiler.frontend.state import Checkpoint, restored_names
+from compiler.frontend.state import Checkpoint, Stored, restored_names
 from compiler.ir.dims import Dim, symbol
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module, Resource, Variable
@@ -23,27 +24,34 @@ from compiler.ir.types import DType, TensorType
 from compiler.ops import opdefs
 from compiler.ops.effects import Bodies, reads, writes
 
-_INIT = "__saved_model_init_op"
-Handles = Mapping[str, tuple[str, str, TensorType]]
+_NOT_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
+
+
+@dataclass
+class State:
+    """Nodes that yield state (node -> pseudo-op, name in the module, type), and where the original keeps it, by name in the module."""
+
+    handles: dict[str, tuple[str, str, TensorType]] = field(default_factory=dict)
+    locations: dict[str, str] = field(default_factory=dict)
 
 
 def load(path: Path, signature: str | None = None, tags: tuple[str, ...] | None = None, allow_files: bool = False) -> SourceModel:
     """Read a SavedModel directory."""
     meta = _meta_graph(path, tags)
-    signatures = {k: d for k, d in sorted(meta.signature_def.items()) if k != _INIT}
+    signatures = {k: d for k, d in sorted(meta.signature_def.items()) if k not in _NOT_SIGNATURES}
     if not signatures:
         raise CleaveError(f"{path} has no signatures, expected at least one (save the model with `signatures=`)")
     if signature is not None and signature not in signatures:
         raise CleaveError(f"{path} has no signature {signature!r}, expected one of {sorted(signatures)}")
     library = library_of(meta.graph_def)
     module = Module(path.resolve().name)
-    handles, locations = _state(meta.graph_def, library, module, path)
+    state = _state(meta, library, module, path)
     importer = Importer(module, library)
     infos = {}
     for key, definition in signatures.items():
         inputs = _inputs(path, key, definition)
         outputs = {name: _tensor(path, key, name, info) for name, info in sorted(definition.outputs.items())}
-        module.entries[key] = import_entry(importer, key, meta.graph_def, inputs, outputs, handles)
+        module.entries[key] = import_entry(importer, key, meta.graph_def, inputs, outputs, state.handles)
         infos[key] = SignatureInfo({n: t for n, (_, t) in inputs.items()}, tuple(outputs), definition.method_name)
     importer.finish()
     kept = () if signature is None else tuple(k for k in signatures if k != signature)
@@ -52,6 +60,7 @@ def load(path: Path, signature: str | None = None, tags: tuple[str, ...] | None 
     chosen = tuple(meta.meta_info_def.tags)
     kind = "saved_model" if meta.HasField("object_graph_def") else "saved_model_v1"
     artefact = SavedModelArtefact(path, next(iter(module.entries)), chosen)
+    locations = {name: place for name, place in state.locations.items() if name in module.variables or name in module.resources}
     return SourceModel(module, artefact, kind, path, chosen, infos, locations, kept, str(path))
 
 
@@ -97,41 +106,44 @@ def _tensor(path: Path, key: str, name: str, info: meta_graph_pb2.TensorInfo) ->
     return str(info.name)
 
 
-def _state(
-    graph_def: graph_pb2.GraphDef, library: Mapping[str, function_pb2.FunctionDef], module: Module, path: Path
-) -> tuple[Handles, dict[str, str]]:
-    """Variables and resources of the flat graph: entered into the module, by node; and where the object tree has them."""
-    entries = restored_names(graph_def, library)
+def _state(meta: meta_graph_pb2.MetaGraphDef, library: Mapping[str, function_pb2.FunctionDef], module: Module, path: Path) -> State:
+    """The variables and resources of the flat graph, entered into the module."""
+    entries = restored_names(meta.graph_def, library)
+    objects = held_objects(meta)
     checkpoint = Checkpoint(path, module.stores)
-    handles: dict[str, tuple[str, str, TensorType]] = {}
-    locations: dict[str, str] = {}
-    for node in graph_def.node:
+    state = State()
+    shared: dict[str, str] = {}
+    for node in meta.graph_def.node:
+        held = objects.get(node.name, Held("", ""))
         if node.op in VARIABLES:
-            held = TensorType(dtype_of(node.attr["dtype"].type), shape_of(node.attr["shape"].shape))
-            if node.op != "VarHandleOp":
-                raise CleaveError(f"{path}: {node.name!r} is a reference variable of TensorFlow 1, freeze the graph first")
-            initial = checkpoint.literal(entries[node.name], node.name) if node.name in entries else None
-            if initial is not None:
-                held = TensorType(held.dtype, initial.shape)
-                locations[node.name] = entries[node.name]
-            module.variables[node.name] = Variable(node.name, held, initial, device=canonical_device(node.device))
-            handles[node.name] = ("Variable", node.name, TensorType(DType("resource"), (), handle=held))
-        elif _yields_resource(node.op, node):
-            module.resources[node.name] = Resource(node.name, TensorType(DType("resource"), ()))
-            handles[node.name] = ("Resource", node.name, TensorType(DType("resource"), ()))
-            shared = node.attr["shared_name"].s.decode(errors="replace")
-            locations[node.name] = shared or node.name
-    return handles, locations
+            first = node.name if objects else shared.setdefault(node.attr["shared_name"].s.decode(errors="replace") or node.name, node.name)
+            if first == node.name:
+                module.variables[first] = _variable(node, entries.get(first), checkpoint, held.trainable)
+                state.locations[first] = entries[first].name if first in entries and not entries[first].part else held.path or first
+            state.handles[node.name] = ("Variable", first, TensorType(DType("resource"), (), handle=module.variables[first].type))
+        elif held.kind == "asset" or _yields_resource(node.op):
+            type_ = TensorType(DType("string" if held.kind == "asset" else "resource"), ())
+            module.resources[node.name] = Resource(node.name, type_, "asset" if held.kind == "asset" else "table")
+            state.handles[node.name] = ("Resource", node.name, type_)
+            state.locations[node.name] = held.path or node.attr["shared_name"].s.decode(errors="replace") or node.name
+    return state
 
 
-def _yields_resource(op: str, node: object) -> bool:
+def _variable(node: node_def_pb2.NodeDef, stored: Stored | None, checkpoint: Checkpoint, trainable: bool) -> Variable:
+    """Its declared type, which a later assignment must fit, and the value it is restored to."""
+    type_ = TensorType(dtype_of(node.attr["dtype"].type), shape_of(node.attr["shape"].shape))
+    initial = checkpoint.literal(stored, node.name, type_) if stored is not None else None
+    return Variable(node.name, type_, initial, trainable, canonical_device(node.device))
+
+
+def _yields_resource(op: str) -> bool:
     """A source of a resource: a table, an iterator, ..."""
     definition = opdefs.get(op)
     return definition is not None and not definition.inputs and any(a.dtype == "resource" for a in definition.outputs)
 
 
 def _leave_out(module: Module, kept: tuple[str, ...]) -> None:
-    """Signatures that stay as they are leave the module; what they read and write of its variables is noted."""
+    """Signatures that stay as they are leave the module, as does what nobody uses; what they read and write of its variables is noted."""
     bodies = Bodies(module)
     read: set[str] = set()
     written: set[str] = set()
@@ -147,3 +159,6 @@ def _leave_out(module: Module, kept: tuple[str, ...]) -> None:
             module.variables[name] = replace(variable, read_elsewhere=is_read, written_elsewhere=is_written)
     needed = set(module.reachable_functions())
     module.functions = {name: body for name, body in module.functions.items() if name in needed}
+    used = {str(node.attrs["ref"]) for graph in module.entries.values() for node in graph if node.op in ("Variable", "Resource")}
+    module.variables = {name: variable for name, variable in module.variables.items() if name in used}
+    module.resources = {name: resource for name, resource in module.resources.items() if name in used}
