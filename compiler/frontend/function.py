@@ -1,13 +1,19 @@
-"""tf.functions and ConcreteFunctions: saved with the state they capture, then read like any SavedModel."""
+"""tf.functions and ConcreteFunctions: saved with the state they capture, then read like any SavedModel.
+
+f(x) -> (u, {"b": v})   =>   signature serving_default(x) -> (output_0 = u, output_1_b = v)
+"""
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+from tensorflow.python.trackable.resource import CapturableResource
+from tensorflow.python.util import nest
 
 from compiler.frontend import saved_model
 from compiler.frontend.source import SourceModel
@@ -20,14 +26,16 @@ def is_function(model: Any) -> bool:
 
 def load(model: Any, signature: str | None = None, allow_files: bool = False) -> SourceModel:
     """Save the function, with every variable and table it captures, as signature `serving_default`, and read that."""
-    concrete = _concrete(model)
-    root = tf.Module()
-    root.captured = list(concrete.graph.variables)
-    root.tracked = [t for _, t in _trackables(concrete)]
     work = Path(tempfile.mkdtemp(prefix="cleave-function-"))
     try:
-        tf.saved_model.save(root, str(work / "model"), signatures=concrete)
-    except (ValueError, TypeError, AssertionError) as error:
+        concrete = _concrete(model)
+        root = tf.Module()
+        root.captured = list(concrete.graph.variables)
+        root.tracked = _resources(concrete)
+        tf.saved_model.save(root, str(work / "model"), signatures=_flat(concrete))
+    except CleaveError:
+        raise
+    except Exception as error:  # tracing runs the user's Python
         raise CleaveError(f"the function cannot be saved: {' '.join(str(error).split())[:300]}") from None
     source = saved_model.load(work / "model", signature, None, allow_files)
     source.label = f"function {getattr(model, '__name__', 'concrete')!r}"
@@ -45,11 +53,34 @@ def _concrete(model: Any) -> Any:
     return model.get_concrete_function()
 
 
-def _trackables(concrete: Any) -> list[tuple[Any, Any]]:
-    """Tables and other resources the function captured, found by their handles."""
-    handles = {id(external) for external, _ in concrete.graph.captures}
-    found = []
-    for resource in getattr(concrete.graph, "_resource_tracker", ()) or ():
-        if id(resource.resource_handle) in handles:
-            found.append((resource.resource_handle, resource))
+def _flat(concrete: Any) -> Any:
+    """The same function with named tensors as results, which is all a signature can say."""
+    results = concrete.structured_outputs
+    tops = results.values() if isinstance(results, dict) else results if isinstance(results, list | tuple) else [results]
+    if all(isinstance(top, tf.Tensor) for top in tops):
+        return concrete
+    flat_inputs = nest.flatten(concrete.structured_input_signature, expand_composites=True)
+    specs = [spec for spec in flat_inputs if isinstance(spec, tf.TensorSpec)]
+
+    def flat(**inputs: Any) -> dict[str, Any]:
+        return _named(concrete(**inputs))
+
+    named = {key: tf.TensorSpec(spec.shape, spec.dtype, name=key) for key, spec in zip(concrete._arg_keywords, specs, strict=True)}
+    return tf.function(flat, autograph=False).get_concrete_function(**named)
+
+
+def _named(results: Any) -> dict[str, Any]:
+    """Every tensor of a structure under its path: `a_0` in {"a": [t]}, `output_1` in (s, t)."""
+    prefix = "" if isinstance(results, dict) else "output_"
+    pairs = nest.flatten_with_joined_string_paths(results, separator="_")
+    found = {f"{prefix}{path or 0}": item for path, item in pairs if item is not None}
+    if len(found) != sum(item is not None for _, item in pairs):
+        raise CleaveError(f"results share a name in {sorted(path for path, _ in pairs)}, expected distinct paths")
     return found
+
+
+def _resources(concrete: Any) -> list[Any]:
+    """Tables and the like that the function captured.  It holds their handles alone, so their owners are looked for among all objects."""
+    handles = [external for external, _ in concrete.graph.captures if external.dtype == tf.resource]
+    owners = [item for item in gc.get_objects() if handles and issubclass(type(item), CapturableResource)]
+    return [item for handle in handles for item in owners if getattr(item, "_resource_handle", None) is handle]

@@ -5,14 +5,17 @@ Files are opened with `safe_mode`: nothing of the model's Python runs, no pickle
 
 from __future__ import annotations
 
+import json
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from compiler.frontend import saved_model
 from compiler.frontend.source import SourceModel
 from compiler.ir.errors import CleaveError
+
+_CODE = ("Lambda", "__lambda__", "function", "LambdaCallback")
 
 
 def is_model(model: Any) -> bool:
@@ -32,7 +35,7 @@ def load(model: Any, signature: str | None = None, allow_files: bool = False, la
             tf.saved_model.save(model, str(work / "model"), signatures=_keras2_signature(model))
         else:
             model.export(str(work / "model"), verbose=False)
-    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # tracing runs the layers' Python
         raise CleaveError(f"Keras model {model.name!r} cannot be exported: {_first_line(error)}") from None
     source = saved_model.load(work / "model", signature, None, allow_files)
     source.label = label or f"Keras model {model.name!r}"
@@ -87,10 +90,40 @@ def _open(path: Path) -> Any:
         import tf_keras
     except ImportError:
         raise CleaveError(f"{path} cannot be loaded by Keras: {first} (a Keras 2 file needs pip install 'tf-cleave[keras2]')") from None
+    _refuse_code(path, first)
     try:
         return tf_keras.models.load_model(str(path), compile=False, safe_mode=True)
     except Exception:
         raise CleaveError(f"{path} cannot be loaded by Keras: {first}") from None
+
+
+def _refuse_code(path: Path, reason: str) -> None:
+    """Keras 2 runs the Python in an HDF5 file whatever `safe_mode` says: its configuration may name layers of Keras only."""
+    try:
+        waiting = [json.loads(_configuration(path))]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        raise CleaveError(f"{path} cannot be loaded by Keras: {reason}") from None
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            module = item.get("module")
+            own = module is None or str(module).partition(".")[0] in ("keras", "tf_keras") or str(module).startswith("tensorflow.keras")
+            if item.get("class_name") in _CODE or not own:
+                what = item["class_name"] if item.get("class_name") in _CODE else module
+                raise CleaveError(f"{path} cannot be loaded safely: its configuration has {what!r}, which runs Python; export a SavedModel")
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+
+
+def _configuration(path: Path) -> str | bytes:
+    if path.suffix.lower() == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            return archive.read("config.json")
+    import h5py  # type: ignore[import-untyped]
+
+    with h5py.File(path, "r") as file:
+        return cast("str | bytes", file.attrs["model_config"])
 
 
 def _first_line(error: BaseException) -> str:
