@@ -47,6 +47,9 @@ def save(job: Json) -> None:
     state = State(job["variables"], original, job["names"])
     entries = {entry["key"]: _callable(entry, state) for entry in job["entries"]}
     signatures = {entry["key"]: _traced(entry, entries[entry["key"]]) for entry in job["entries"]}
+    for alias, key in job["aliases"].items():
+        entries[alias] = entries[key]
+        signatures[alias] = _traced({**next(e for e in job["entries"] if e["key"] == key), "key": alias}, entries[key])
     kept = {key: original.root.signatures[key] for key in job["keep"]}
     methods = methods_for(original.root, list(entries), job["keep"], entries) if original.root is not None else {}
     setup = [original.root.initializer._init_fn] if original.nodes else []

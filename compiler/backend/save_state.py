@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.trackable.autotrackable import AutoTrackable
-from tensorflow.python.trackable.data_structures import ListWrapper
+from tensorflow.python.trackable.data_structures import ListWrapper, _DictWrapper
 from tensorflow.python.trackable.resource import CapturableResource
 
 from compiler.backend.loaded import load_object
@@ -41,11 +41,19 @@ class Original:
 
     def find(self, ref: str) -> Any | None:
         """The variable, table or asset of that name, None where there is none or several; of twins (Keras exports them) the one in use."""
-        found = self.known.get(ref, [])
+        found = self.known.get(ref, []) or self._at(ref.removesuffix(_ATTRIBUTE).split("/")) or self._at(ref.split("."))
         if len(found) > 1:
             used = by_capture(self, _concrete_functions(self))
             found = [item for item in found if any(item is other for other in used)]
         return found[0] if len(found) == 1 else None
+
+    def _at(self, path: list[str]) -> list[Any]:
+        """What lies at a path (of a checkpoint, escapes and all): an object may have many, and `known` has only those by its first parent."""
+        item = self.root
+        for part in path:
+            name = part.replace(".S", "/").replace("..", ".")
+            item = tf.train.TrackableView.children(item).get(name) if item is not None else None
+        return [item] if isinstance(item, tf.Variable | CapturableResource | tf.saved_model.Asset) else []
 
 
 def load_original(path: str, tags: tuple[str, ...]) -> Original:
@@ -69,7 +77,7 @@ def _walk(original: Original) -> dict[int, tuple[Any, list[str]]]:
     for parent in queue:
         if not _is_plain(parent) or isinstance(parent, tf.Variable | tf.saved_model.Asset):
             continue
-        for name, child in sorted(tf.train.TrackableView.children(parent).items()):
+        for name, child in tf.train.TrackableView.children(parent).items():  # in the file's order, from which checkpoints take names
             original.edges.append((parent, name, child))
             prefix = found[id(parent)][1][0]
             if id(child) not in found:
@@ -124,11 +132,17 @@ def rebuild(original: Original, kept: Iterable[Any]) -> AutoTrackable:
     built[id(original.root)] = root
     for _, _, child in original.edges:
         if id(child) in needed and id(child) not in built:
-            built[id(child)] = ListWrapper([]) if isinstance(child, ListWrapper) else AutoTrackable()
+            built[id(child)] = _empty_like(child)
     for parent, name, child in original.edges:
         if id(parent) in needed and id(child) in built and _is_plain(parent):
             _attach(built[id(parent)], name, built[id(child)])
     return root
+
+
+def _empty_like(container: Any) -> Any:
+    if isinstance(container, ListWrapper):
+        return ListWrapper([])
+    return _DictWrapper({}) if isinstance(container, _DictWrapper) else AutoTrackable()
 
 
 def _ancestors(original: Original, kept: list[Any]) -> set[int]:
@@ -160,6 +174,8 @@ def _attach(parent: Any, name: str, child: Any) -> None:
     if isinstance(parent, ListWrapper):
         if not any(child is other for other in parent):
             parent.append(child)
+    elif isinstance(parent, _DictWrapper):
+        parent[name] = child
     elif parent is not child and name not in tf.train.TrackableView.children(parent):
         setattr(parent, name, child) if name.isidentifier() else parent._track_trackable(child, name=name)
 

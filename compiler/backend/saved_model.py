@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from compiler.backend.graphdef import GRAPH_BYTES, Emission, emit_called, serialize
@@ -64,19 +65,23 @@ def save(
     out_dir: str | Path,
     *,
     original: Original | None = None,
+    aliases: Mapping[str, str] = MappingProxyType({}),
     profile: Profile = PROFILES["tf"],
     overwrite: bool = False,
     weight_bytes: int = WEIGHT_BYTES,
     timeout_seconds: float = 1800.0,
 ) -> Saved:
-    """Writes the SavedModel. One that is there is replaced only with `overwrite`, and only a SavedModel."""
+    """Writes the SavedModel. One that is there is replaced only with `overwrite`, and only a SavedModel.
+
+    `aliases`: further signature -> the entry that it is.
+    """
     target = Path(out_dir).absolute()
     _check_target(target, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
         work = Path(directory)
         placed = place_weights(module, weight_bytes)
-        job = _job(placed, original, profile, work)
+        job = {**_job(placed, original, profile, work), "aliases": dict(aliases)}
         (work / "job.json").write_text(json.dumps(job))
         _run(work / "job.json", timeout_seconds)
         canonicalize(work / "model")

@@ -164,6 +164,7 @@ class Source(tf.Module):
         super().__init__()
         self.layers = [tf.Module(), tf.Module()]
         self.layers[0].w = tf.Variable([[1.0, 2.0], [3.0, 4.0]], name="dense/w")
+        self.by_name = {"first": self.layers[0], "second": self.layers[1]}
         self.layers[1].w = tf.Variable([[5.0, 6.0], [7.0, 8.0]], name="dense/w")
         self.count = tf.Variable(0, name="count", dtype=tf.int64, trainable=False)
         self.unused = tf.Variable([1.0] * 10, name="unused")
@@ -231,6 +232,7 @@ assert model.count.numpy() == 3 == model.get()["count"].numpy() == model.signatu
 assert model.look(tf.constant(["b", "zz"])).numpy().tolist() == [1, -1]
 assert model.first_layer(tf.ones([1, 2]))[0].numpy().tolist() == [[8, 12]]
 assert not hasattr(model, "lookalike") and not hasattr(model, "unused")
+assert model.by_name["first"].w is model.layers[0].w
 assert model.layers[1].w.numpy().tolist() == [[5, 6], [7, 8]]
 """
 
@@ -244,13 +246,22 @@ def test_state_tables_methods_and_kept_signatures_of_the_original(tmp_path: Path
     serving = signature.get_concrete_function(tf.TensorSpec([None, 2], name="a"), tf.TensorSpec([None, 2], name="b"))
     source = tmp_path / "source"
     tf.saved_model.save(model, str(source), signatures={"serving_default": serving, "look": model.look, "get": model.get})
-    original = Original(source, keep=("get",), names={"w0": "layers.0.w"})
+    original = Original(source, keep=("get",), names={"w0": "by_name/first/w/.ATTRIBUTES/VARIABLE_VALUE"})
     saved = save(parse_module(COMPILED), tmp_path / "out", original=original)
     again = save(parse_module(COMPILED), tmp_path / "again", original=original)
     assert (saved.methods, saved.untouched, saved.dropped) == (("get", "look", "serve"), ("first_layer",), ("lookalike",))
     assert digests(saved.path) == digests(again.path)
     stored = dict(tf.train.list_variables(str(saved.path / "variables" / "variables")))
-    assert "layers/0/w/.ATTRIBUTES/VARIABLE_VALUE" in stored
+    assert sorted(key.partition("/.")[0] for key in stored) == [
+        "_CHECKPOINTABLE_OBJECT_GRAPH",
+        "count",
+        "layers/0/w",
+        "layers/1/w",
+    ]
+    restored = tf.train.Checkpoint(model)
+    model.layers[0].w.assign(tf.zeros([2, 2]))
+    restored.read(str(saved.path / "variables" / "variables")).expect_partial()
+    assert model.layers[0].w.numpy().tolist() == [[1.0, 2.0], [3.0, 4.0]]
     shutil.rmtree(source)
     vocabulary.unlink()
     for arguments in ([saved.path, tmp_path / "resaved"], [tmp_path / "resaved"]):
