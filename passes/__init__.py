@@ -12,6 +12,7 @@ from passes.canonicalize.fold_constants import FoldConstants
 from passes.canonicalize.freeze_variables import FreezeVariables
 from passes.canonicalize.infer_types import InferTypes
 from passes.canonicalize.inline_calls import InlineCalls
+from passes.canonicalize.relax_controls import RelaxControls
 from passes.canonicalize.resolve_shapes import ResolveShapes
 from passes.canonicalize.simplify import Simplify
 from passes.fuse.batch_norm import FoldBatchNorm
@@ -27,6 +28,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
     {
         "inline-calls": InlineCalls,
         "freeze-variables": FreezeVariables,
+        "relax-controls": RelaxControls,
         "infer-types": InferTypes,
         "resolve-shapes": ResolveShapes,
         "fold-constants": FoldConstants,

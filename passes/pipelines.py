@@ -8,6 +8,7 @@ from types import MappingProxyType
 _CANONICALIZE = (
     "inline-calls",  # everything below looks across calls
     "freeze-variables",  # weights become constants that can be folded and divided
+    "relax-controls",  # reads that became constants need no waiting for
     "infer-types",  # symbolic shapes: the rest asks for them
     # each of these makes work for the others
     "repeat(simplify,resolve-shapes,fold-constants,infer-types,cse,dce)",

@@ -23,7 +23,7 @@ from compiler.backend.child import configure_tensorflow
 from compiler.backend.frames import mapped
 from compiler.backend.importing import call_graph
 from compiler.backend.save_methods import methods_for, methods_of
-from compiler.backend.save_state import Original, by_capture, handle_of, load_original, rebuild
+from compiler.backend.save_state import Original, by_capture, handle_of, load_original, rebuild, setup_functions
 from compiler.execution import FileTensor, RuntimeConfig
 from compiler.ir.errors import CleaveError
 
@@ -52,7 +52,8 @@ def save(job: Json) -> None:
         signatures[alias] = _traced({**next(e for e in job["entries"] if e["key"] == key), "key": alias}, entries[key])
     kept = {key: original.root.signatures[key] for key in job["keep"]}
     methods = methods_for(original.root, list(entries), job["keep"], entries) if original.root is not None else {}
-    setup = [original.root.initializer._init_fn] if original.nodes else []
+    setup = [function for item in state.old for function in setup_functions(item)]
+    setup += [original.root.initializer._init_fn] if original.nodes else []
     held = [*state.old, *by_capture(original, [*kept.values(), *setup])]
     root = rebuild(original, _distinct(held)) if original.root is not None else AutoTrackable()
     state.attach(root)
@@ -122,11 +123,16 @@ class State:
         return graph.get_tensor_by_name(f"{node.name}:0")
 
     def share_tables(self, graph_def: graph_pb2.GraphDef) -> None:
-        """Tables that stand in the graph itself are those the original's initializer fills."""
+        """Tables that stand in the graph itself are those the original's initializers fill."""
         bodies = (node for function in graph_def.library.function for node in function.node_def)
         for node in [*graph_def.node, *bodies]:
-            if "shared_name" in node.attr and (held := self._original.nodes.get(node.attr["shared_name"].s.decode())) is not None:
-                node.attr["shared_name"].s = held.attr["shared_name"].s
+            shared = node.attr["shared_name"].s.decode(errors="replace") if "shared_name" in node.attr else ""
+            if shared in self._original.nodes:
+                node.attr["shared_name"].s = self._original.nodes[shared].attr["shared_name"].s
+            elif shared in self._original.tables:
+                loaded, item = self._original.tables[shared]
+                node.attr["shared_name"].s = loaded.encode()
+                self.old.append(item)
 
     def attach(self, root: Any) -> None:
         """New variables hang under `weights`, by their names."""

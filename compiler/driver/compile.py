@@ -18,6 +18,7 @@ from compiler.backend.function import EntryFunction, build_callable
 from compiler.backend.pool import Pool
 from compiler.backend.profiles import profile_named
 from compiler.backend.saved_model import Original, copy_saved_model, save
+from compiler.driver.aliases import aliases_of
 from compiler.driver.measure import measure
 from compiler.driver.plan import Plan
 from compiler.driver.planning import GivenShapes, make_plan, representative_sizes
@@ -63,11 +64,12 @@ class Compiled:
     report: Report
     pool: Pool
     artefact: Path
+    aliases: dict[str, str] = field(default_factory=dict)
     _functions: dict[str, EntryFunction] = field(default_factory=dict)
 
     def __call__(self, *args: Any, signature: str | None = None, **inputs: Any) -> Any:
         """Run one signature (the only one, or `serving_default`): positional arguments in the signature's order, or by name."""
-        entry = _entry_named(self.module, signature)
+        entry = _entry_named(self.module, self.aliases.get(signature or "", signature))
         graph = self.module.entries[entry]
         if len(args) > len(graph.inputs):
             raise CleaveError(f"signature {entry!r} takes {len(graph.inputs)} inputs ({', '.join(graph.inputs)}), {len(args)} were given")
@@ -91,7 +93,10 @@ class Compiled:
 
     def save(self, out_dir: str | Path, profile: str = "tf", overwrite: bool = False) -> Path:
         """Write an ordinary SavedModel; an existing SavedModel is replaced only with `overwrite`."""
-        return save(self.module, out_dir, original=_original(self.source), profile=profile_named(profile), overwrite=overwrite).path
+        saved = save(
+            self.module, out_dir, original=_original(self.source), aliases=self.aliases, profile=profile_named(profile), overwrite=overwrite
+        )
+        return saved.path
 
 
 def compile_source(
@@ -102,6 +107,9 @@ def compile_source(
     executor = execution_room.GraphExecutor(pool)
     objective = options.objective
     module = source.module.copy()
+    aliases = aliases_of(module)
+    for alias in aliases:
+        del module.entries[alias]
     module.sizes = representative_sizes(module, objective, options.input_shapes)
     splits = SplitPlan()
     services: dict[type, object] = {Cluster: options.cluster, Objective: objective, SplitPlan: splits}
@@ -111,11 +119,11 @@ def compile_source(
     plan = make_plan(module, unsplit.module or module, options.cluster, objective, splits)
     work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
     progress("saving")
-    saved = save(module, work / "model", original=_original(source), profile=profile_named(profile))
+    saved = save(module, work / "model", original=_original(source), aliases=aliases, profile=profile_named(profile))
     verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
     passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
     report = Report(str(source.path), passes, tuple(context.notes), verdicts, (), saved.dropped)
-    compiled = Compiled(source, module, plan, report, pool, saved.path)
+    compiled = Compiled(source, module, plan, report, pool, saved.path, aliases)
     weakref.finalize(compiled, shutil.rmtree, work, ignore_errors=True)
     return compiled
 
