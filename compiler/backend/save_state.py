@@ -38,6 +38,8 @@ class Original:
     known: dict[str, list[Any]] = field(default_factory=dict)
     nodes: dict[str, node_def_pb2.NodeDef] = field(default_factory=dict)
     """A v1 graph's table nodes: they are shared by name, not held by an object."""
+    tables: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """The file's shared name of a table -> its name once loaded, and the object that makes or fills it."""
 
     def find(self, ref: str) -> Any | None:
         """The variable, table or asset of that name, None where there is none or several; of twins (Keras exports them) the one in use."""
@@ -48,7 +50,7 @@ class Original:
         return found[0] if len(found) == 1 else None
 
     def _at(self, path: list[str]) -> list[Any]:
-        """What lies at a path (of a checkpoint, escapes and all): an object may have many, and `known` has only those by its first parent."""
+        """What lies at a path (of a checkpoint, escapes and all); `known` has only those through an object's first parent."""
         item = self.root
         for part in path:
             name = part.replace(".S", "/").replace("..", ".")
@@ -64,7 +66,9 @@ def load_original(path: str, tags: tuple[str, ...]) -> Original:
         if isinstance(item, tf.Variable):
             _name(original, item, [item.name.removesuffix(":0"), item._shared_name, *_paths(places, _ATTRIBUTE)])
         elif isinstance(item, CapturableResource | tf.saved_model.Asset):
-            _name(original, item, [*_shared_names(item), *_paths(places, "")])
+            shared = _shared_names(item)
+            original.tables |= {name: (loaded, item) for name, loaded in shared.items()}
+            _name(original, item, [*shared, *_paths(places, "")])
     if not hasattr(root, "_serialized_attributes") and hasattr(root, "graph"):
         original.nodes.update(_table_nodes(root, Path(path), tags))
     return original
@@ -87,12 +91,17 @@ def _walk(original: Original) -> dict[int, tuple[Any, list[str]]]:
     return found
 
 
-def _shared_names(item: Any) -> list[str]:
-    """What the file calls a table: the name in the function that makes it, without the suffix that loading adds."""
-    functions = getattr(getattr(item, "_create_resource", None), "concrete_functions", ())
-    nodes = [node for function in functions for node in _all_nodes(function.graph.as_graph_def())]
+def _shared_names(item: Any) -> dict[str, str]:
+    """What the file calls the tables an object makes or fills, and with the suffix that loading adds."""
+    nodes = [node for function in setup_functions(item) for node in _all_nodes(function.graph.as_graph_def())]
     names = [node.attr["shared_name"].s.decode(errors="replace") for node in nodes if node.op in _TABLES]
-    return [_LOADED.sub("", name) for name in names if name]
+    return {_LOADED.sub("", name): name for name in names if name}
+
+
+def setup_functions(item: Any) -> list[Any]:
+    """What a table runs when it is loaded; what these capture must be there with it."""
+    methods = [getattr(item, name, None) for name in ("_create_resource", "_initialize")]
+    return [function for method in methods for function in getattr(method, "concrete_functions", ())]
 
 
 def _all_nodes(graph_def: Any) -> list[Any]:

@@ -17,9 +17,12 @@ from compiler.backend.profiles import PROFILES
 from compiler.backend.saved_model import Original, save
 from compiler.backend.weights import place_weights
 from compiler.execution import RunResult, RuntimeConfig, SavedModelArtefact
+from compiler.frontend.source import load
 from compiler.ir.errors import CleaveError
+from compiler.ir.graph import Node, Value
 from compiler.ir.module import Module
 from compiler.ir.text import parse_module
+from compiler.ir.types import DType, TensorType
 
 pytestmark = pytest.mark.tf
 
@@ -278,9 +281,6 @@ def test_a_table_the_original_has_not_is_named(tmp_path: Path) -> None:
 
 def big_weights() -> Module:
     module = parse_module('module "big"\nentry @serving_default(%x: f32[256]) -> (y = %y) { %y = Neg(%x) : f32[256] }')
-    from compiler.ir.graph import Node, Value
-    from compiler.ir.types import DType, TensorType
-
     graph = module.entries["serving_default"]
     type_ = TensorType(DType("float32"), (256,))
     last = Value("y")
@@ -385,4 +385,18 @@ def test_a_v1_model_brings_its_tables_assets_and_initializer(tmp_path: Path, inl
     shutil.rmtree(tmp_path / "source")
     vocabulary.unlink()
     done = subprocess.run([sys.executable, "-c", CHECK_V1, tmp_path / "out"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
+
+
+def test_what_was_saved_can_be_read_and_saved_again(tmp_path: Path) -> None:
+    """The second generation's tables are made and filled by functions of the first, under names that loading changes."""
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text(VOCABULARY)
+    v1_model(tmp_path / "0", vocabulary)
+    for generation in range(3):
+        source = load(tmp_path / str(generation))
+        original = Original(source.path, source.tags, names=source.locations)
+        save(source.module, tmp_path / str(generation + 1), original=original)
+        shutil.rmtree(tmp_path / str(generation))
+    done = subprocess.run([sys.executable, "-c", CHECK_V1, tmp_path / "3"], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-800:]
