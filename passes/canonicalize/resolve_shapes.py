@@ -8,7 +8,6 @@ A shape may hold one -1, and only where the other sizes are known and not 0: wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +36,7 @@ class ResolveShapes(Pass):
             for name in graph.order():
                 node = graph.node(name)
                 if node.op == "Reshape":
-                    _reshape(graph, node, contents, context)
+                    _reshape(graph, node, context)
                 elif node.op != "Const" and is_pure(module, node, bodies) and len(node.types) == 1:
                     _constant(graph, node, contents.get(Value(name)), context)
 
@@ -63,10 +62,10 @@ def static(content: Content, node: Node) -> Array | None:
     return np.array(content if not isinstance(content, tuple) else list(content), node.type.dtype.numpy)
 
 
-def _reshape(graph: Graph, node: Node, contents: Mapping[Value, Content], context: Context) -> None:
+def _reshape(graph: Graph, node: Node, context: Context) -> None:
     shape = graph.operands(node.name)[1]
-    content = contents.get(shape)
-    if graph.node(shape.node).op == "Const" or not isinstance(content, tuple):
+    content = node.type.shape  # says more than the operand does: there a -1 may stand for a size that is known
+    if graph.node(shape.node).op == "Const" or content is None:
         return
     unknown = [i for i, d in enumerate(content) if not isinstance(d, int)]
     if len(unknown) > 1:
