@@ -28,8 +28,11 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     (magic,) = struct.unpack_from("<Q", data, len(data) - 8)
     if magic != _MAGIC:
         raise TableError(f"ends in {magic:#018x}, expected a table's magic number {_MAGIC:#018x}")
-    _, position = _handle(data, len(data) - _FOOTER_BYTES)
-    index, _ = _handle(data, position)
+    metaindex, position = _handle(data, len(data) - _FOOTER_BYTES)
+    index, position = _handle(data, position)
+    if any(data[position:-8]):
+        raise TableError("a footer whose padding is not zeros")
+    _block(data, *metaindex)
     pairs: dict[bytes, bytes] = {}
     last: bytes | None = None
     expanded = 0
