@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -79,30 +79,40 @@ def _is_scalar(node: node_def_pb2.NodeDef) -> bool:
 
 
 def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str]) -> tuple[str, ...]:
-    """Tensors that depend on a placeholder and that nobody reads."""
+    """Values that depend on a placeholder and that nobody reads.
+
+    What a dataset iterator feeds is beside the network (losses, accuracies): there the last values before it are the outputs.
+    """
     by_name = {node.name: node for node in graph_def.node}
+    sources = {name: [graph_reference(text, str(path)).node for text in node.input] for name, node in by_name.items()}
     users: dict[str, list[str]] = {}
-    for node in graph_def.node:
-        for text in node.input:
-            reference = graph_reference(text, str(path))
-            users.setdefault(reference.node, []).append(node.name)
-    fed = set(placeholders)
-    stack = list(fed)
-    while stack:
-        for user in users.get(stack.pop(), ()):
-            if user not in fed:
-                fed.add(user)
-                stack.append(user)
+    for name, read in sources.items():
+        for source in read:
+            users.setdefault(source, []).append(name)
+    fed = _downstream(placeholders, users, ())
+    beside = _downstream([n for n, node in by_name.items() if "Iterator" in node.op], users, frozenset(placeholders))
     found = []
-    for name in by_name:
-        definition = opdefs.get(by_name[name].op)
-        if name not in fed or name in placeholders or definition is None or not definition.outputs:
+    for name, node in by_name.items():
+        definition = opdefs.get(node.op)
+        if name not in fed or name in beside or name in placeholders or definition is None or not definition.outputs:
             continue
-        if name not in users:
+        if all(user in beside for user in users.get(name, ())):
             found.append(name)
     if not found:
         raise CleaveError(f"{path}: no output found, name the outputs")
     return tuple(found)
+
+
+def _downstream(roots: Iterable[str], users: Mapping[str, Iterable[str]], stop: Collection[str]) -> set[str]:
+    """The roots and everything that depends on them, but nothing behind `stop`."""
+    found = set(roots)
+    stack = list(found)
+    while stack:
+        for user in users.get(stack.pop(), ()):
+            if user not in found and user not in stop:
+                found.add(user)
+                stack.append(user)
+    return found
 
 
 def _refuse_state(path: Path, nodes: Iterable[node_def_pb2.NodeDef]) -> None:

@@ -16,6 +16,7 @@ from compiler.ir.module import Module
 from compiler.ir.types import TensorType, compatible
 from compiler.ops.effects import Bodies
 from compiler.ops.queries import infer_graph
+from compiler.ops.regions import in_control_flow
 from compiler.rewrite.builder import Builder
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.matcher import Match, automatic_refusal, matches
@@ -63,7 +64,11 @@ class _Engine:
     queue: deque[str] = field(default_factory=deque)
     queued: set[str] = field(default_factory=set)
 
+    guarded: frozenset[str] = field(init=False)
+    """Nodes inside v1 control flow: nothing new may be put beside them."""
+
     def __post_init__(self) -> None:
+        self.guarded = in_control_flow(self.graph)
         self.emitter = Emitter(self.module, self.graph, infer_graph(self.module, self.graph).contents)
 
     def run(self) -> None:
@@ -71,7 +76,7 @@ class _Engine:
         for rule in self.rules:
             for op in rule.root_ops:
                 by_op.setdefault(op, []).append(rule)
-        self._push(self.graph.order())
+        self._push(name for name in self.graph.order() if name not in self.guarded)
         left = REWRITES_PER_NODE * len(self.graph) + 100
         while self.queue:
             name = self.queue.popleft()
@@ -117,7 +122,7 @@ class _Engine:
         values = (answer,) if isinstance(answer, Value) else answer
         self.ledger.change(match.root, f"{rule.name}: {root.op} became {', '.join(self.graph.node(v.node).op for v in values)}")
         self._replace(match, values, builder.built)
-        self._push(n for n in (match.root, *builder.built, *readers) if n in self.graph)
+        self._push(n for n in (match.root, *builder.built, *readers) if n in self.graph and n not in self.guarded)
         return None
 
     def _replace(self, match: Match, values: tuple[Value, ...], built: list[str]) -> None:

@@ -18,6 +18,7 @@ from compiler.ir.module import Module
 from compiler.ir.types import DType, static_bytes
 from compiler.ir.weights import literal_type
 from compiler.ops.effects import Bodies, is_pure
+from compiler.ops.regions import in_control_flow
 from compiler.ops.registry import spec
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
 
@@ -52,7 +53,10 @@ def _foldable(module: Module, graph: Graph, bodies: Bodies) -> dict[str, None]:
     """Nodes that depend on constants alone, in order, constants included."""
     found: dict[str, None] = {}
     sizes: dict[str, int] = {}
+    guarded = in_control_flow(graph)
     for name in graph.order():
+        if name in guarded:
+            continue
         node = graph.node(name)
         operands = graph.operands(name)
         constant = node.op == "Const"

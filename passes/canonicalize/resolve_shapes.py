@@ -17,6 +17,7 @@ from compiler.ir.module import Module
 from compiler.ir.weights import Array, Tensor, literal_type
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.queries import infer_graph
+from compiler.ops.regions import in_control_flow
 from compiler.ops.spec import Content
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
 
@@ -33,8 +34,11 @@ class ResolveShapes(Pass):
         bodies = Bodies(module)
         for graph in module.graphs.values():
             contents = infer_graph(module, graph).contents
+            guarded = in_control_flow(graph)
             for name in graph.order():
                 node = graph.node(name)
+                if name in guarded:
+                    continue
                 if node.op == "Reshape":
                     _reshape(graph, node, context)
                 elif node.op != "Const" and is_pure(module, node, bodies) and len(node.types) == 1:

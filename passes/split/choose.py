@@ -22,13 +22,14 @@ from compiler.ir.sharding import Mesh, MeshAxis, Sharding
 from compiler.ir.types import TensorType
 from compiler.ops.effects import Bodies
 from compiler.ops.queries import infer_graph, operation
+from compiler.ops.regions import in_control_flow
 from compiler.pipeline.base import ANNOTATED, TYPED, Context, Pass
 from cost_model.cluster import Cluster
 from cost_model.model import CostModel
 from passes.split.factors import ATTRIBUTE, attribute
 from passes.split.problem import Problem, Solution, Vector
 from passes.split.solve import solve
-from passes.split.strategies import Considered, Enumerator, Lies, Strategy, in_control_flow
+from passes.split.strategies import Considered, Enumerator, Lies, Strategy
 
 MEMORY_WEIGHT = 1.0
 """Seconds that a byte of constants on the fullest device counts as, under the memory objective."""

@@ -18,8 +18,8 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh, MeshAxis, Sharding
 from compiler.ops.effects import Bodies, is_pure
-from compiler.ops.registry import has, spec
-from compiler.ops.spec import Factor, Kind, Operation, ShardingRule, Trait
+from compiler.ops.registry import spec
+from compiler.ops.spec import Factor, Kind, Operation, ShardingRule
 from cost_model.analytic import local_type, size_of_dim
 from cost_model.model import CostModel
 
@@ -135,16 +135,3 @@ def _rule(operation: Operation) -> ShardingRule | None:
     rule = known.rule(operation) if known is not None and known.rule is not None else None
     ranked = all(t.shape is not None for t in (*operation.operands, *operation.results))
     return rule if ranked else None
-
-
-def in_control_flow(graph: Graph) -> frozenset[str]:
-    """Nodes downstream of a v1 Switch or Enter: they may be dead, or run many times, so nothing is added beside them."""
-    found: set[str] = set()
-    for name in graph.order():
-        if (
-            has(graph.node(name), Trait.LOOP)
-            or any(v.node in found for v in graph.operands(name))
-            or found.intersection(graph.controls(name))
-        ):
-            found.add(name)
-    return frozenset(found)
