@@ -71,14 +71,17 @@ class Compiled:
         """Run one signature (the only one, or `serving_default`): positional arguments in the signature's order, or by name."""
         entry = _entry_named(self.module, self.aliases.get(signature or "", signature))
         graph = self.module.entries[entry]
+        order = self.source.arguments if set(self.source.arguments) == set(graph.inputs) else graph.inputs
+        if len(args) == 1 and len(order) > 1 and isinstance(args[0], list | tuple | dict):
+            args, inputs = ((), {**args[0], **inputs}) if isinstance(args[0], dict) else (tuple(args[0]), inputs)
         if len(args) > len(graph.inputs):
             raise CleaveError(f"signature {entry!r} takes {len(graph.inputs)} inputs ({', '.join(graph.inputs)}), {len(args)} were given")
-        named = {**dict(zip(graph.inputs, args, strict=False)), **inputs}
+        named = {**dict(zip(order, args, strict=False)), **inputs}
         if set(named) != set(graph.inputs):
             raise CleaveError(f"signature {entry!r} takes inputs {sorted(graph.inputs)}, {sorted(named)} were given")
         if entry not in self._functions:
             self._functions[entry] = build_callable(self.module, entry, self.pool, _original(self.source))
-        return self._functions[entry](named)
+        return _packed(self.source.results, self._functions[entry](named))
 
     def write(self, target: Path, overwrite: bool = False) -> None:
         """Put the validated artefact itself at `target`."""
@@ -97,6 +100,23 @@ class Compiled:
             self.module, out_dir, original=_original(self.source), aliases=self.aliases, profile=profile_named(profile), overwrite=overwrite
         )
         return saved.path
+
+
+def _packed(keys: Any, outputs: Mapping[str, Any]) -> Any:
+    """The outputs in the structure the original returns them in; a dict where that is not known."""
+    if keys is None:
+        return dict(outputs)
+    return _fill(keys, outputs)
+
+
+def _fill(keys: Any, outputs: Mapping[str, Any]) -> Any:
+    if isinstance(keys, str):
+        return outputs[keys]
+    if isinstance(keys, Mapping):
+        return {k: _fill(v, outputs) for k, v in keys.items()}
+    if isinstance(keys, tuple) and hasattr(keys, "_fields"):
+        return type(keys)(*(_fill(k, outputs) for k in keys))
+    return type(keys)(_fill(k, outputs) for k in keys) if isinstance(keys, list | tuple) else None
 
 
 def compile_source(

@@ -39,6 +39,8 @@ def load(model: Any, signature: str | None = None, allow_files: bool = False) ->
         raise CleaveError(f"the function cannot be saved: {' '.join(str(error).split())[:300]}") from None
     source = saved_model.load(work / "model", signature, None, allow_files)
     source.label = f"function {getattr(model, '__name__', 'concrete')!r}"
+    source.arguments = tuple(k for k in concrete._arg_keywords if k in next(iter(source.signatures.values())).inputs)
+    source.results = _keys(concrete.structured_outputs)
     return source.owns(work)
 
 
@@ -77,6 +79,13 @@ def _named(results: Any) -> dict[str, Any]:
     if len(found) != sum(item is not None for _, item in pairs):
         raise CleaveError(f"results share a name in {sorted(path for path, _ in pairs)}, expected distinct paths")
     return found
+
+
+def _keys(results: Any) -> Any:
+    """The structure of the results with each tensor's output key in its place."""
+    prefix = "" if isinstance(results, dict) else "output_"
+    pairs = nest.flatten_with_joined_string_paths(results, separator="_")
+    return nest.pack_sequence_as(results, [None if item is None else f"{prefix}{path or 0}" for path, item in pairs])
 
 
 def _resources(concrete: Any) -> list[Any]:

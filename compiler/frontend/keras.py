@@ -39,7 +39,21 @@ def load(model: Any, signature: str | None = None, allow_files: bool = False, la
         raise CleaveError(f"Keras model {model.name!r} cannot be exported: {_first_line(error)}") from None
     source = saved_model.load(work / "model", signature, None, allow_files)
     source.label = label or f"Keras model {model.name!r}"
+    _remember_structure(model, source)
     return source.owns(work)
+
+
+def _remember_structure(model: Any, source: SourceModel) -> None:
+    """How the model takes its inputs and returns its outputs, where it is functional and so says it."""
+    info = next(iter(source.signatures.values()))
+    names = tuple(str(t.name).split(":")[0] for t in getattr(model, "inputs", None) or ())
+    if set(names) == set(info.inputs):
+        source.arguments = names
+    structure = getattr(model, "_outputs_struct", None)
+    if len(info.outputs) == 1 and not isinstance(structure, dict | list | tuple):
+        source.results = info.outputs[0]
+    elif isinstance(structure, list | tuple) and set(info.outputs) == {f"output_{i}" for i in range(len(structure))}:
+        source.results = type(structure)(f"output_{i}" for i in range(len(structure)))
 
 
 def _keras2_signature(model: Any) -> Any:

@@ -34,6 +34,8 @@ class SourceModel:
 
     `kind` saved_model | saved_model_v1 | frozen | ir;  `locations` module variable or resource -> its path in the object tree.
     `kept` are signatures that were not asked for and go into the result as they are.
+    `arguments` are input keys in the order the Python original takes them, `results` output keys in the structure it returns (None: a
+    dict).
     """
 
     module: Module
@@ -45,6 +47,8 @@ class SourceModel:
     locations: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     label: str = ""
+    arguments: tuple[str, ...] = ()
+    results: Any = None
 
     def artefact_of(self, entry: str) -> Artefact:
         """What runs one entry of the original."""
