@@ -21,7 +21,7 @@ _FUSE = (
 _SPLIT = (
     "choose",  # annotate
     "partition",  # materialise
-    "repeat(fold-constants,infer-types,cse,dce)",  # constants of constants, and shape arithmetic that shards share
+    "repeat(resolve-shapes,fold-constants,infer-types,cse,dce)",  # constants of constants, and shape arithmetic that shards share
 )
 _SCHEDULE = (
     "reorder-ranks",  # what others wait for longest comes first

@@ -90,7 +90,18 @@ class Plan:
 
 
 def _speaks_of(decision: Decision, op: str) -> bool:
-    return any(name == op or name.startswith(f"{op}/") or f"/{op}/" in f"/{name}/" for name in (decision.node, *decision.origin))
+    """Is `op` the node, or scopes in where it comes from?  Keras numbers its scopes: `dense` is found in `model/dense_1/MatMul`."""
+    wanted = op.strip("/").split("/")
+    for name in (decision.node, *decision.origin):
+        scopes = name.split("/")
+        for start in range(len(scopes) - len(wanted) + 1):
+            if all(_is_scope(a, b) for a, b in zip(scopes[start:], wanted, strict=False)):
+                return True
+    return False
+
+
+def _is_scope(scope: str, wanted: str) -> bool:
+    return scope == wanted or (scope.startswith(f"{wanted}_") and scope[len(wanted) + 1 :].isdigit())
 
 
 def _made_from(placed: Placed, decision: Decision) -> bool:

@@ -2,11 +2,13 @@
 
     %c = Call(%x) {f=@g}          =>   %c/add = AddV2(%x, ...)          function @g(%a) -> (y = %add) { %add = AddV2(%a, ...) }
 
-Bodies of a `kind` (outlined ones) and those marked `_noinline` stay calls.  New names are the call's name, a slash, the body's name.
+Bodies of a `kind` (outlined ones) and those marked `_noinline` stay calls.  A new name is the
+call's scopes, then the body's name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +20,8 @@ from compiler.ops.effects import Bodies, has_effect
 from compiler.ops.registry import has
 from compiler.ops.spec import Trait
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
+
+_GENERIC = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 
 
 @dataclass(frozen=True)
@@ -92,12 +96,18 @@ def _copy(
     inner = [renamed[c] for c in body.controls(node.name) if c in renamed]
     # Nodes that read something made inside wait through it; constants wait for nothing.
     waits = before if not any(v.node in renamed for v in body.operands(node.name)) and not inner and node.op != "Const" else ()
-    fresh = graph.fresh_name(f"{call.name}/{node.name}")
+    fresh = graph.fresh_name(_joined(call.name, node.name))
     types = [_type_of(t, unknown) for t in node.types]
-    origin = tuple(f"{call.name}/{o}" if o == node.name else o for o in node.origin) or (fresh,)
+    origin = [_joined(outer, inner_origin) for outer in call.origin or ("",) for inner_origin in node.origin] or [fresh]
     device = node.device or call.device
-    graph.add_node(replace(node, name=fresh, types=tuple(types), device=device, origin=origin), operands, [*inner, *waits])
+    graph.add_node(replace(node, name=fresh, types=tuple(types), device=device, origin=tuple(origin)), operands, [*inner, *waits])
     return fresh
+
+
+def _joined(outer: str, inner: str) -> str:
+    """The call's scopes, less names that only say it is one, then the node's: `model/PartitionedCall` + `add` is `model/add`."""
+    scopes = [part for part in outer.split("/") if part and not _GENERIC.fullmatch(part)]
+    return "/".join((*scopes, inner))
 
 
 def _redirect(graph: Graph, call: Node, body: Graph, values: Mapping[Value, Value], effects: list[str], before: tuple[str, ...]) -> None:
