@@ -54,7 +54,7 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
 
 def console() -> Console:
     """Standard output; lines as wide as they are where it is no terminal."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+    return Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
 
 
 @contextmanager

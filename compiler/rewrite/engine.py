@@ -107,7 +107,8 @@ class _Engine:
                 self.statistics.fired[compiled.rule.name] += 1
                 return True
             self.statistics.refused[compiled.rule.name, refusal.reason] += 1
-            self.ledger.refuse(root, f"{compiled.rule.name}: {refusal}")
+            if not refusal.quiet:
+                self.ledger.refuse(root, f"{compiled.rule.name}: {refusal}")
         return False
 
     def _rewrite(self, rule: Rule, match: Match) -> Refusal | None:

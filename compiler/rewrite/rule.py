@@ -44,10 +44,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule declines a place that its pattern fits: the reason in words, and what it is about."""
+    """Why a rule declines a place that its pattern fits: the reason in words, and what it is about.
+
+    `quiet`: the rule has nothing to say about such a place (a Pad that pads), which is no news to a reader of the report.
+    """
 
     reason: str
     where: object = None
+    quiet: bool = False
 
     def __str__(self) -> str:
         return self.reason if self.where is None else f"{self.reason}: {self.where}"

@@ -9,12 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.ir.graph import INPUT, Attr, Graph, Node
+from compiler.ir.graph import INPUT, Attr, Graph, Node, Value
 from compiler.ir.module import Module, Variable
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Literal, Splat, Stores, Tensor, WeightRef, literal_bytes
+from compiler.ops.queries import attrs_with_defaults
 from compiler.ops.registry import spec
+from compiler.rewrite.emitter import Emitter
 
+BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _SINGLE, _DOUBLE = DType("float32"), DType("float64")
 MOST_WEIGHT_BYTES = 600_000_000
 """Above this much, converting the weights costs more disk than the reference run is worth."""
@@ -32,6 +35,9 @@ def to_double(module: Module) -> Module | str:
     twin = module.copy()
     for graph in twin.graphs.values():
         for name in graph.order():
+            if graph.node(name).op in BATCH_NORMS:
+                _open_batch_norm(twin, graph, name)
+        for name in graph.order():
             node = graph.node(name)
             graph.set_attrs(name, {key: _attr(value, module.stores) for key, value in node.attrs.items()})
             graph.set_types(name, [_type(t) for t in node.types])
@@ -43,10 +49,40 @@ def _obstacle(node: Node, graph: Graph) -> str:
     touches = any(_single(t) for t in (*node.types, *graph.operand_types(node.name)))
     if not touches or node.op in (INPUT, "Const", "Variable"):
         return ""
+    if node.op in BATCH_NORMS:
+        return _batch_norm_obstacle(node, graph)
     known = spec(node.op)
     if known is None:
         return f"{node.op} is opaque"
     return "" if known.double else f"{node.op} has no float64 kernel"
+
+
+def _batch_norm_obstacle(node: Node, graph: Graph) -> str:
+    """Inference over the last axis opens into arithmetic; anything else has no float64 form here."""
+    attrs = attrs_with_defaults(node)
+    if attrs.get("is_training") is not False or attrs.get("data_format") not in ("NHWC", "NDHWC"):
+        return f"{node.op} in training, or with channels first, has no float64 kernel"
+    used = [port for port in range(1, len(node.types)) if graph.needs(Value(node.name, port)).anyone]
+    return f"the statistics of {node.op} {node.name!r} are used" if used else ""
+
+
+def _open_batch_norm(module: Module, graph: Graph, name: str) -> None:
+    """FusedBatchNorm(x, s, o, m, v)  =>  (x - m) * (s * rsqrt(v + epsilon)) + o"""
+    node = graph.node(name)
+    emitter = Emitter(module, graph)
+    x, scale, offset, mean, variance = graph.operands(name)
+
+    def add(op: str, *operands: Value) -> Value:
+        return emitter.add(op, operands, name=f"{name}/{op.lower()}", device=node.device, origin=node.origin, controls=graph.controls(name))
+
+    epsilon = emitter.constant(module.stores.constant(np.asarray(attrs_with_defaults(node)["epsilon"], np.float32)), name=f"{name}/epsilon")
+    inverse = add("Mul", scale, add("Rsqrt", add("AddV2", variance, epsilon)))
+    made = add("AddV2", add("Mul", add("Sub", x, mean), inverse), offset)
+    graph.replace_uses(Value(name), made)
+    graph.set_operands(name, ())
+    for user in graph.needs(name).control:
+        graph.set_control(user, [*(c for c in graph.controls(user) if c != name), made.node])
+    graph.remove(name)
 
 
 def _single(type_: TensorType) -> bool:

@@ -64,7 +64,7 @@ class DropCast(Rule):
 
     def check(self, m: Match) -> Refusal | None:
         same = m.type("x").dtype == m.type("cast").dtype
-        return None if same else Refusal("the types differ")
+        return None if same else Refusal("the types differ", quiet=True)
 
     def rewrite(self, op: Builder, m: Match) -> Value:
         return m.x
@@ -78,7 +78,8 @@ class DropTranspose(Rule):
 
     def check(self, m: Match) -> Refusal | None:
         perm = m.const("perm")
-        return None if isinstance(perm, tuple) and perm == tuple(range(len(perm))) else Refusal("the permutation moves something")
+        identity = isinstance(perm, tuple) and perm == tuple(range(len(perm)))
+        return None if identity else Refusal("the permutation moves something", quiet=True)
 
     def rewrite(self, op: Builder, m: Match) -> Value:
         return m.x
@@ -117,7 +118,7 @@ class DropReshape(Rule):
         return op.one_of(op.Reshape(x, s, named="to"), op.BroadcastTo(x, s, named="to"), op.Squeeze(x, squeeze_dims=op.Any, named="to"))
 
     def check(self, m: Match) -> Refusal | None:
-        return None if proven_same(m.type("x"), m.type("to")) else Refusal("the shapes are not proven equal")
+        return None if proven_same(m.type("x"), m.type("to")) else Refusal("the shapes are not proven equal", quiet=True)
 
     def rewrite(self, op: Builder, m: Match) -> Value:
         return m.x
@@ -160,7 +161,7 @@ class DropPad(Rule):
 
     def check(self, m: Match) -> Refusal | None:
         paddings = m.array("paddings")
-        return None if paddings is not None and not np.any(paddings) else Refusal("it pads, or may")
+        return None if paddings is not None and not np.any(paddings) else Refusal("it pads, or may", quiet=True)
 
     def rewrite(self, op: Builder, m: Match) -> Value:
         return m.x
