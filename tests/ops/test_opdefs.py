@@ -20,7 +20,11 @@ pytestmark = pytest.mark.tf
 def test_table_is_what_this_tensorflow_would_generate() -> None:
     if tf.__version__ != opdefs.tensorflow_version():
         pytest.skip(f"TensorFlow {tf.__version__} is installed, the table is of {opdefs.tensorflow_version()}")
-    code = "import sys, tensorflow as tf; from tests.tools import generate_opdefs as g; sys.stdout.write(g.table(g.registered(), tf.__version__))"
+    code = """
+import sys, tensorflow as tf
+from tests.tools import generate_opdefs as g
+sys.stdout.write(g.table(g.registered(), tf.__version__))
+"""
     # A process of its own: importing tf.lite elsewhere registers ops of its own.
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, check=True)
     assert generate_opdefs.TABLE.read_bytes() == done.stdout
