@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from compiler.execution import GraphDefArtefact
-from compiler.frontend.attributes import dtype_of, shape_of
+from compiler.frontend.element_types import dtype_of, shape_of
 from compiler.frontend.files import refuse_files
 from compiler.frontend.graphdef import VARIABLES, Importer, import_entry, library_of, reached
 from compiler.frontend.references import graph_reference
@@ -22,6 +22,8 @@ from compiler.ops import opdefs
 
 ENTRY = "serving_default"
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
+_SCALAR_SHAPES = 24
+"""The GraphDef version from which a placeholder's shape without dimensions is a scalar; before, it was unknown."""
 
 
 def load(path: Path, outputs: tuple[str, ...] | None = None, allow_files: bool = False) -> SourceModel:
@@ -38,10 +40,10 @@ def load(path: Path, outputs: tuple[str, ...] | None = None, allow_files: bool =
     nodes = reached(graph_def, [graph_reference(e, str(path)).node for e in ends], placeholders)
     _refuse_state(path, nodes)
     used = [n for n in nodes if n.name in placeholders]
-    inputs = _inputs(path, used)
+    inputs = _inputs(path, used, graph_def.versions.producer)
     fetches = {_key(e): e if ":" in e else f"{e}:0" for e in ends}
     module = Module(path.stem)
-    importer = Importer(module, library_of(graph_def))
+    importer = Importer(module, library_of(graph_def), entries=(ENTRY,))
     module.entries[ENTRY] = import_entry(importer, ENTRY, graph_def, inputs, fetches, {})
     importer.finish()
     refuse_files(module, allow_files, str(path))
@@ -55,13 +57,13 @@ def _key(end: str) -> str:
     return name if port in ("", "0") else f"{name}_{port}"
 
 
-def _inputs(path: Path, placeholders: Iterable[node_def_pb2.NodeDef]) -> dict[str, tuple[str, TensorType]]:
+def _inputs(path: Path, placeholders: Iterable[node_def_pb2.NodeDef], producer: int) -> dict[str, tuple[str, TensorType]]:
     found: dict[str, tuple[str, TensorType]] = {}
     counts = {"b": 0, "n": 0}
     for node in sorted(placeholders, key=lambda n: n.name):
         shape = shape_of(node.attr["shape"].shape) if "shape" in node.attr else None
-        if node.op == "Placeholder" and shape == ():
-            shape = () if node.attr["shape"].shape.dim or _is_scalar(node) else None
+        if shape == () and producer < _SCALAR_SHAPES:
+            shape = None
         dims: list[Dim] = []
         for index, size in enumerate(shape or ()):
             base = "b" if index == 0 else "n"
@@ -71,11 +73,6 @@ def _inputs(path: Path, placeholders: Iterable[node_def_pb2.NodeDef]) -> dict[st
     if not found:
         raise CleaveError(f"{path}: no placeholder reaches the outputs, expected at least one input")
     return found
-
-
-def _is_scalar(node: node_def_pb2.NodeDef) -> bool:
-    """A shape without dimensions means unknown in old graphs; a bool or an integer is taken at its word."""
-    return node.attr["dtype"].type in (3, 9, 10)
 
 
 def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str]) -> tuple[str, ...]:
@@ -89,12 +86,14 @@ def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str
     for name, read in sources.items():
         for source in read:
             users.setdefault(source, []).append(name)
+    functions = {function.signature.name: bool(function.signature.output_arg) for function in graph_def.library.function}
     fed = _downstream(placeholders, users, ())
     beside = _downstream([n for n, node in by_name.items() if "Iterator" in node.op], users, frozenset(placeholders))
     found = []
     for name, node in by_name.items():
         definition = opdefs.get(node.op)
-        if name not in fed or name in beside or name in placeholders or definition is None or not definition.outputs:
+        yields = functions.get(node.op, False) if definition is None else bool(definition.outputs)
+        if name not in fed or name in beside or name in placeholders or not yields:
             continue
         if all(user in beside for user in users.get(name, ())):
             found.append(name)

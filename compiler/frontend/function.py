@@ -24,21 +24,21 @@ def is_function(model: Any) -> bool:
     return isinstance(model, ConcreteFunction) or hasattr(model, "get_concrete_function")
 
 
-def load(model: Any, signature: str | None = None, allow_files: bool = False) -> SourceModel:
+def load(model: Any, signature: str | None = None, allow_files: bool = False, label: str | None = None) -> SourceModel:
     """Save the function, with every variable and table it captures, as signature `serving_default`, and read that."""
+    label = label or f"function {getattr(model, '__name__', 'concrete')!r}"
     work = Path(tempfile.mkdtemp(prefix="cleave-function-"))
     try:
         concrete = _concrete(model)
         root = tf.Module()
-        root.captured = list(concrete.graph.variables)
+        root.captured = _variables(concrete)
         root.tracked = _resources(concrete)
         tf.saved_model.save(root, str(work / "model"), signatures=_flat(concrete))
     except CleaveError:
         raise
     except Exception as error:  # tracing runs the user's Python
-        raise CleaveError(f"the function cannot be saved: {' '.join(str(error).split())[:300]}") from None
-    source = saved_model.load(work / "model", signature, None, allow_files)
-    source.label = f"function {getattr(model, '__name__', 'concrete')!r}"
+        raise CleaveError(f"{label} cannot be saved: {' '.join(str(error).split())[:300]}") from None
+    source = saved_model.load(work / "model", signature, None, allow_files, label)
     source.arguments = tuple(k for k in concrete._arg_keywords if k in next(iter(source.signatures.values())).inputs)
     source.results = _keys(concrete.structured_outputs)
     return source.owns(work)
@@ -51,7 +51,8 @@ def _concrete(model: Any) -> Any:
         traced = model._list_all_concrete_functions() if hasattr(model, "_list_all_concrete_functions") else []
         if len(traced) == 1:
             return traced[0]
-        raise CleaveError("the tf.function has no input_signature, expected one, or pass `f.get_concrete_function(...)`")
+        state = f"{len(traced)} traces" if traced else "no trace"
+        raise CleaveError(f"the tf.function has no input_signature and {state}, expected one of these; pass `f.get_concrete_function(...)`")
     return model.get_concrete_function()
 
 
@@ -73,7 +74,7 @@ def _flat(concrete: Any) -> Any:
 
 def _named(results: Any) -> dict[str, Any]:
     """Every tensor of a structure under its path: `a_0` in {"a": [t]}, `output_1` in (s, t)."""
-    prefix = "" if isinstance(results, dict) else "output_"
+    prefix = _prefix(results)
     pairs = nest.flatten_with_joined_string_paths(results, separator="_")
     found = {f"{prefix}{path or 0}": item for path, item in pairs if item is not None}
     if len(found) != sum(item is not None for _, item in pairs):
@@ -81,11 +82,22 @@ def _named(results: Any) -> dict[str, Any]:
     return found
 
 
+def _prefix(results: Any) -> str:
+    """Dictionaries and named tuples name their results themselves."""
+    return "" if isinstance(results, dict) or hasattr(results, "_fields") else "output_"
+
+
 def _keys(results: Any) -> Any:
     """The structure of the results with each tensor's output key in its place."""
-    prefix = "" if isinstance(results, dict) else "output_"
+    prefix = _prefix(results)
     pairs = nest.flatten_with_joined_string_paths(results, separator="_")
     return nest.pack_sequence_as(results, [None if item is None else f"{prefix}{path or 0}" for path, item in pairs])
+
+
+def _variables(concrete: Any) -> list[Any]:
+    """In the order of their capture, which unlike the graph's own list is the same in each process."""
+    order = {id(external): index for index, (external, _) in enumerate(concrete.graph.captures)}
+    return sorted(concrete.graph.variables, key=lambda v: (order.get(id(v.handle), len(order)), v.name))
 
 
 def _resources(concrete: Any) -> list[Any]:

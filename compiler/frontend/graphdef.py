@@ -1,6 +1,7 @@
 """GraphDef and FunctionDef protos => graphs of a module: the one importer, at which all doors meet.
 
     PartitionedCall, StatefulPartitionedCall, a call by a function's own name   =>  Call {f=@body}
+    @__inference_serve_1234                                                     =>  @serve
     VarHandleOp; VariableV2 where nothing writes it                             =>  Variable {ref="name"}; ReadVariableOp of one
     any other source of a resource at the top                                   =>  Resource {ref="name"}
     Placeholder at the top, an argument of a function                           =>  Input
@@ -17,10 +18,14 @@ from dataclasses import dataclass, field
 
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
-from compiler.frontend.attributes import attrs_of, dtype_of, normal
+from compiler.frontend.attributes import attrs_of, normal
+from compiler.frontend.devices import canonical_device
+from compiler.frontend.element_types import dtype_of
+from compiler.frontend.kernels import refuse_without_kernel
+from compiler.frontend.names import Names
 from compiler.frontend.references import Reference, function_reference, graph_reference, output_ranges
 from compiler.ir.errors import CleaveError, IrError
-from compiler.ir.graph import Attr, FunctionRef, Graph, Value
+from compiler.ir.graph import Attr, FunctionRef, Graph, Value, attr_key
 from compiler.ir.module import Module
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Splat, Tensor, WeightRef, literal_type
@@ -41,8 +46,16 @@ class Importer:
 
     module: Module
     library: Mapping[str, function_pb2.FunctionDef]
+    producer: Mapping[str, Mapping[str, Attr]] = field(default_factory=dict)
+    """Defaults of attributes as the program that wrote the model knew them, by op."""
+    entries: tuple[str, ...] = ()
+    """Names that no function may have."""
     pending: list[str] = field(default_factory=list)
     requested: set[str] = field(default_factory=set)
+    names: Names = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = Names(self.library, self.entries)
 
     def request(self, function: str, where: str) -> function_pb2.FunctionDef:
         """Have a function imported in its turn."""
@@ -57,12 +70,13 @@ class Importer:
         """Import every function asked for, and those they ask for."""
         while self.pending:
             name = self.pending.pop()
-            self.module.functions[name] = self._function(self.library[name])
+            self.module.functions[self.names.of(name)] = self._function(self.library[name])
         self.module.functions = dict(sorted(self.module.functions.items()))
 
     def _function(self, proto: function_pb2.FunctionDef) -> Graph:
         name = proto.signature.name
-        graph = Graph(name, {k: a for k, a in attrs_of(name, proto.attr, self.module.stores, name).items() if k in _FUNCTION_ATTRS})
+        attrs = attrs_of(name, proto.attr, self.module.stores, name)
+        graph = Graph(self.names.of(name), {k: a for k, a in attrs.items() if k in _FUNCTION_ATTRS})
         for arg in proto.signature.input_arg:
             graph.add_input(arg.name, TensorType(dtype_of(arg.type)))
         read = {node.name: self._read(node, name) for node in proto.node_def}
@@ -91,15 +105,12 @@ class Importer:
         ranges = output_ranges(proto.op, attrs, outputs, at)
         if callee is not None:
             dtypes = tuple(dtype_of(a.type) for a in callee.signature.output_arg)
-            kept: dict[str, Attr] = {"f": FunctionRef(callee.signature.name)}
+            kept: dict[str, Attr] = {"f": FunctionRef(self.names.of(callee.signature.name))}
             kept.update({k: attrs[k] for k in _CALL_ATTRS if attrs.get(k)})
             kept.update({k: a for k, a in attrs.items() if k.startswith("_")})
             return ReadNode(proto, "Call", kept, tuple(TensorType(d) for d in dtypes), ranges)
-        for attr in attrs.values():
-            for ref in attr if isinstance(attr, tuple) else (attr,):
-                if isinstance(ref, FunctionRef):
-                    self.request(ref.name, at)
-        return ReadNode(proto, proto.op, self._normal(proto.op, attrs), self._types(proto.op, attrs, at), ranges)
+        refuse_without_kernel(proto.op, at)
+        return ReadNode(proto, proto.op, self._normal(proto.op, attrs, at), self._types(proto.op, attrs, at), ranges)
 
     def _callee(self, proto: node_def_pb2.NodeDef, attrs: Mapping[str, Attr], where: str) -> function_pb2.FunctionDef | None:
         if proto.op in CALLS:
@@ -111,12 +122,31 @@ class Importer:
             return self.request(proto.op, where)
         return None
 
-    def _normal(self, op: str, attrs: Mapping[str, Attr]) -> dict[str, Attr]:
-        if op in _BODIES:
-            return normal(op, {k: a for k, a in attrs.items() if k not in _DERIVED})
+    def _normal(self, op: str, attrs: Mapping[str, Attr], where: str) -> dict[str, Attr]:
         if op == "Const":
             return {"value": attrs["value"]} if "value" in attrs else {}
-        return normal(op, attrs)
+        dropped = _DERIVED if op in _BODIES else ()
+        known = {k: self._referred(a, where) for k, a in attrs.items() if k not in dropped and self._is_known(op, k, a, where)}
+        return normal(op, known)
+
+    def _is_known(self, op: str, name: str, value: Attr, where: str) -> bool:
+        """False for an attribute of a later TensorFlow at its default, which may be left out; CleaveError at any other value."""
+        definition = opdefs.get(op)
+        if definition is None or name in definition.attrs or name.startswith("_"):
+            return True
+        default = self.producer.get(op, {}).get(name)
+        if default is None or attr_key(default) != attr_key(value):
+            raise CleaveError(f"{where}: TensorFlow {opdefs.tensorflow_version()} has no attribute {name!r} of {op}; a later one wrote it")
+        return False
+
+    def _referred(self, attr: Attr, where: str) -> Attr:
+        """Functions that an attribute names are imported in their turn, and called as they are here."""
+        if isinstance(attr, tuple):
+            return tuple(self._referred(a, where) for a in attr)
+        if not isinstance(attr, FunctionRef):
+            return attr
+        self.request(attr.name, where)
+        return FunctionRef(self.names.of(attr.name))
 
     def _types(self, op: str, attrs: Mapping[str, Attr], where: str) -> tuple[TensorType, ...]:
         value = attrs.get("value")
@@ -213,18 +243,6 @@ def _ordered(graph: Graph, nodes: Mapping[str, ReadNode], references: Mapping[st
     return done
 
 
-def canonical_device(device: str) -> str:
-    """`/job:localhost/replica:0/task:0/device:CPU:0` => `/device:CPU:0`; a remote task is kept."""
-    parts = [p for p in device.split("/") if p]
-    if not parts:
-        return ""
-    job = next((p for p in parts if p.startswith("job:")), "")
-    local = job in ("", "job:localhost")
-    kept = [p for p in parts if not (local and p.startswith(("job:", "replica:", "task:"))) and not p.startswith("replica:")]
-    named = [p if p.startswith(("job:", "task:", "device:")) else f"device:{p.upper()}" for p in kept]
-    return "".join(f"/{p}" for p in named)
-
-
 def library_of(graph_def: graph_pb2.GraphDef) -> dict[str, function_pb2.FunctionDef]:
     return {f.signature.name: f for f in graph_def.library.function}
 
@@ -253,10 +271,12 @@ def import_entry(
     inputs: Mapping[str, tuple[str, TensorType]],
     outputs: Mapping[str, str],
     handles: Mapping[str, tuple[str, str, TensorType]],
+    targets: Iterable[str] = (),
 ) -> Graph:
     """The part of a top-level graph between `inputs` (key -> tensor name, type) and `outputs` (key -> tensor name).
 
     `handles`: node -> (`Variable` or `Resource`, ref, handle type) for the nodes that yield the model's state.
+    `targets`: nodes that run whether or not an output needs them.
     """
     graph = Graph(key)
     where = f"signature {key!r}"
@@ -267,7 +287,8 @@ def import_entry(
         fed[reference.node, max(reference.port, 0)] = Value(name)
     ends = {name: graph_reference(tensor, where) for name, tensor in outputs.items()}
     fed_nodes = {node for node, _ in fed}
-    nodes = [n for n in reached(graph_def, [r.node for r in ends.values()], fed_nodes | handles.keys()) if n.name not in fed_nodes]
+    roots = [*(r.node for r in ends.values()), *targets]
+    nodes = [n for n in reached(graph_def, roots, fed_nodes | handles.keys()) if n.name not in fed_nodes]
     renamed: dict[str, str] = {}
     for node in nodes:
         if node.name in handles:
@@ -277,6 +298,7 @@ def import_entry(
             if node.op in REFERENCES:
                 renamed[node.name] = _read_once(graph, renamed[node.name])
     rest = [n for n in nodes if n.name not in handles]
+    _refuse_unfed(rest, inputs, where)
     _refuse_reference_writes(rest, {n.name for n in nodes if n.op in REFERENCES}, where)
     read = importer.read_nodes(_clear_of(graph, rest, renamed), where)
 
@@ -290,8 +312,21 @@ def import_entry(
         return Reference(renamed.get(reference.node, reference.node), reference.port)
 
     importer.add_nodes(graph, read, resolve)
-    graph.set_outputs((name, resolve(outputs[name], where).value) for name in outputs)
+    graph.set_outputs((name, _existing(graph, resolve(text, where).value, text, where)) for name, text in outputs.items())
     return graph
+
+
+def _existing(graph: Graph, value: Value, text: str, where: str) -> Value:
+    count = len(graph.node(value.node).types)
+    if not 0 <= value.port < count:
+        raise CleaveError(f"{where}: {text!r} does not exist, {graph.node(value.node).op} {value.node!r} has {count} outputs")
+    return value
+
+
+def _refuse_unfed(nodes: Iterable[node_def_pb2.NodeDef], inputs: Iterable[str], where: str) -> None:
+    for node in nodes:
+        if node.op in ("Placeholder", "PlaceholderV2"):
+            raise CleaveError(f"{where}: placeholder {node.name!r} is needed but is not among the inputs ({', '.join(inputs) or 'none'})")
 
 
 def _read_once(graph: Graph, variable: str) -> str:

@@ -6,12 +6,13 @@ Files are opened with `safe_mode`: nothing of the model's Python runs, no pickle
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from compiler.frontend import saved_model
+from compiler.frontend import function, saved_model
 from compiler.frontend.source import SourceModel
 from compiler.ir.errors import CleaveError
 
@@ -27,6 +28,9 @@ def load(model: Any, signature: str | None = None, allow_files: bool = False, la
     """Export a built model to a temporary SavedModel and read that."""
     if not getattr(model, "built", True) or (hasattr(model, "inputs") and model.inputs is None):
         raise CleaveError(f"Keras model {model.name!r} is not built, expected one that has been called or given an Input")
+    label = label or f"Keras model {model.name!r}"
+    if _is_nested(getattr(model, "_outputs_struct", None)) and hasattr(model, "_inputs_struct"):
+        return function.load(_functional(model), signature, allow_files, label)
     work = Path(tempfile.mkdtemp(prefix="cleave-keras-"))
     try:
         if type(model).__module__.startswith("tf_keras") or any(c.__module__.startswith("tf_keras.") for c in type(model).__mro__):
@@ -34,22 +38,52 @@ def load(model: Any, signature: str | None = None, allow_files: bool = False, la
 
             tf.saved_model.save(model, str(work / "model"), signatures=_keras2_signature(model))
         else:
-            model.export(str(work / "model"), verbose=False)
+            _export(model, work / "model")
     except Exception as error:  # tracing runs the layers' Python
-        raise CleaveError(f"Keras model {model.name!r} cannot be exported: {_first_line(error)}") from None
-    source = saved_model.load(work / "model", signature, None, allow_files)
-    source.label = label or f"Keras model {model.name!r}"
-    _remember_structure(model, source)
+        raise CleaveError(f"{label} cannot be exported: {_first_line(error)}") from None
+    source = saved_model.load(work / "model", signature, None, allow_files, label)
+    _remember_structure(model, source, work / "model")
     return source.owns(work)
 
 
-def _remember_structure(model: Any, source: SourceModel) -> None:
-    """How the model takes its inputs and returns its outputs, where it is functional and so says it."""
+def _export(model: Any, directory: Path) -> None:
+    """What `model.export` does, with variables in the model's order: Keras takes them from a set, in another order in each process."""
+    import keras
+    from keras.src.export.export_utils import get_input_signature
+
+    archive = keras.export.ExportArchive()
+    archive.track_and_add_endpoint("serve", model, get_input_signature(model))
+    position = {id(getattr(v, "value", v)): index for index, v in enumerate(model.variables)}
+    graph = archive._tf_trackable.serve.get_concrete_function().graph
+    graph.variables = sorted(graph.variables, key=lambda v: (position.get(id(v), len(position)), v.name))
+    archive.write_out(str(directory), verbose=False)
+
+
+def _is_nested(structure: Any) -> bool:
+    """Does a result stand inside another?  Keras exports flat dictionaries, lists and tuples only."""
+    tops = structure.values() if isinstance(structure, dict) else structure if isinstance(structure, list | tuple) else ()
+    return any(isinstance(top, dict | list | tuple) for top in tops)
+
+
+def _functional(model: Any) -> Any:
+    """A functional model of Keras 3 as a function of its inputs, in their order."""
+    import keras
+    import tensorflow as tf
+
+    def serve(*inputs: Any) -> Any:
+        return model(keras.tree.pack_sequence_as(model._inputs_struct, list(inputs)), training=False)
+
+    return tf.function(serve, input_signature=[tf.TensorSpec(t.shape, t.dtype, name=t.name) for t in model.inputs], autograph=False)
+
+
+def _remember_structure(model: Any, source: SourceModel, directory: Path) -> None:
+    """How the model takes its inputs, where it is functional and so says it, and how it returns its outputs."""
     info = next(iter(source.signatures.values()))
     names = tuple(str(t.name).split(":")[0] for t in getattr(model, "inputs", None) or ())
     if set(names) == set(info.inputs):
         source.arguments = names
     structure = getattr(model, "_outputs_struct", None)
+    structure = saved_model.method_results(directory, "serve") if structure is None else structure
     if len(info.outputs) == 1 and not isinstance(structure, dict | list | tuple):
         source.results = info.outputs[0]
     elif isinstance(structure, list | tuple) and set(info.outputs) == {f"output_{i}" for i in range(len(structure))}:
@@ -141,4 +175,9 @@ def _configuration(path: Path) -> str | bytes:
 
 
 def _first_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    """The message on one line; of Keras's pages on a class that it does not know, the sentence that names it."""
+    text = " ".join(str(error).split())
+    unknown = re.search(r"Could not locate (?:class|function) '[^']*'|Unknown layer: '[^']*'", text)
+    if unknown:
+        return f"{unknown[0]}; files with classes of your own cannot be opened, pass the model itself or export a SavedModel"
+    return text[:300] or type(error).__name__

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tensorflow.core.framework import node_def_pb2
-from tensorflow.core.protobuf import meta_graph_pb2, saved_object_graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_object_graph_pb2, trackable_object_graph_pb2
 
 from compiler.frontend.references import graph_reference
 
 _CONTAINERS = ("user_object", "resource")
+_SETUP = ("_create_resource", "_initialize", "_destroy_resource")
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,39 @@ def _paths(tree: saved_object_graph_pb2.SavedObjectGraph) -> Mapping[int, str]:
                 found[child.node_id] = f"{found[index]}.{child.local_name}" if found[index] else child.local_name
                 queue.append(child.node_id)
     return found
+
+
+def signature_calls(meta: meta_graph_pb2.MetaGraphDef) -> dict[str, str]:
+    """Signature -> the top-level node that calls its function, which runs for what it does even if it returns nothing."""
+    tree = meta.object_graph_def
+    calls = {node.attr["f"].func.name: node.name for node in meta.graph_def.node if "f" in node.attr}
+    found = {}
+    for child in _children(tree, 0):
+        if child.local_name == "signatures":
+            for signature in _children(tree, child.node_id):
+                function = tree.nodes[signature.node_id].bare_concrete_function.concrete_function_name
+                if function in calls:
+                    found[signature.local_name] = calls[function]
+    return found
+
+
+def setup_functions(meta: meta_graph_pb2.MetaGraphDef) -> list[tuple[str, list[int]]]:
+    """The functions that loading runs (they make and fill tables), each with the objects it is bound to."""
+    tree = meta.object_graph_def
+    setup = {child.node_id for node in tree.nodes for child in node.children if child.local_name in _SETUP}
+    names = {name for index in setup for name in _functions(tree, index)}
+    return [(name, list(tree.concrete_functions[name].bound_inputs)) for name in sorted(names) if name in tree.concrete_functions]
+
+
+def _functions(tree: saved_object_graph_pb2.SavedObjectGraph, index: int) -> list[str]:
+    if not 0 <= index < len(tree.nodes):
+        return []
+    node = tree.nodes[index]
+    return [*node.function.concrete_functions, node.bare_concrete_function.concrete_function_name]
+
+
+def _children(
+    tree: saved_object_graph_pb2.SavedObjectGraph, index: int
+) -> Iterable[trackable_object_graph_pb2.TrackableObjectGraph.TrackableObject.ObjectReference]:
+    inside = tree.nodes[index].children if 0 <= index < len(tree.nodes) else ()
+    return [child for child in inside if 0 <= child.node_id < len(tree.nodes)]

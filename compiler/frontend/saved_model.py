@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow.python.saved_model.nested_structure_coder import decode_proto
 
 from compiler.execution import SavedModelArtefact
-from compiler.frontend.attributes import dtype_of, shape_of
-from compiler.frontend.files import refuse_files
-from compiler.frontend.graphdef import VARIABLES, Importer, canonical_device, import_entry, library_of
-from compiler.frontend.objects import Held, held_objects
+from compiler.frontend.attributes import producer_defaults
+from compiler.frontend.devices import canonical_device
+from compiler.frontend.element_types import dtype_of, shape_of
+from compiler.frontend.files import refuse_files, refuse_setup_files
+from compiler.frontend.graphdef import VARIABLES, Importer, import_entry, library_of
+from compiler.frontend.objects import Held, held_objects, signature_calls
 from compiler.frontend.source import SignatureInfo, SourceModel
 from compiler.frontend.state import Checkpoint, Stored, restored_names
 from compiler.ir.dims import Dim, symbol
@@ -22,7 +26,7 @@ from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module, Resource, Variable
 from compiler.ir.types import DType, TensorType
 from compiler.ops import opdefs
-from compiler.ops.effects import Bodies, reads, writes
+from compiler.ops.effects import ANY_STATE, Bodies, reads, writes
 
 _NOT_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
 
@@ -35,33 +39,79 @@ class State:
     locations: dict[str, str] = field(default_factory=dict)
 
 
-def load(path: Path, signature: str | None = None, tags: tuple[str, ...] | None = None, allow_files: bool = False) -> SourceModel:
-    """Read a SavedModel directory."""
+def load(
+    path: Path, signature: str | None = None, tags: tuple[str, ...] | None = None, allow_files: bool = False, label: str | None = None
+) -> SourceModel:
+    """Read a SavedModel directory; `label` names it in messages.  A signature without dense inputs and outputs is kept as it is."""
+    where = label or str(path)
     meta = _meta_graph(path, tags)
-    signatures = {k: d for k, d in sorted(meta.signature_def.items()) if k not in _NOT_SIGNATURES}
-    if not signatures:
-        raise CleaveError(f"{path} has no signatures, expected at least one (save the model with `signatures=`)")
-    if signature is not None and signature not in signatures:
-        raise CleaveError(f"{path} has no signature {signature!r}, expected one of {sorted(signatures)}")
     library = library_of(meta.graph_def)
+    refuse_setup_files(meta, library, allow_files, where)
+    readable, unreadable = _signatures(meta, where, signature)
     module = Module(path.resolve().name)
     state = _state(meta, library, module, path)
-    importer = Importer(module, library)
-    infos = {}
-    for key, definition in signatures.items():
-        inputs = _inputs(path, key, definition)
-        outputs = {name: _tensor(path, key, name, info) for name, info in sorted(definition.outputs.items())}
-        module.entries[key] = import_entry(importer, key, meta.graph_def, inputs, outputs, state.handles)
-        infos[key] = SignatureInfo({n: t for n, (_, t) in inputs.items()}, tuple(outputs), definition.method_name)
+    importer = Importer(module, library, producer_defaults(meta.meta_info_def.stripped_op_list), tuple(readable))
+    calls = signature_calls(meta)
+    for key, interface in readable.items():
+        targets = [*interface.operations, *([calls[key]] if key in calls else [])]
+        graph = import_entry(importer, key, meta.graph_def, interface.inputs, interface.outputs, state.handles, targets)
+        module.entries[key] = graph
     importer.finish()
-    kept = () if signature is None else tuple(k for k in signatures if k != signature)
-    _leave_out(module, kept)
-    refuse_files(module, allow_files, str(path))
+    left = () if signature is None else tuple(k for k in readable if k != signature)
+    _leave_out(module, left, bool(unreadable))
+    refuse_files(module, allow_files, where)
     chosen = tuple(meta.meta_info_def.tags)
     kind = "saved_model" if meta.HasField("object_graph_def") else "saved_model_v1"
     artefact = SavedModelArtefact(path, next(iter(module.entries)), chosen)
     locations = {name: place for name, place in state.locations.items() if name in module.variables or name in module.resources}
-    return SourceModel(module, artefact, kind, path, chosen, infos, locations, kept, str(path))
+    infos = {key: interface.info for key, interface in readable.items()}
+    return SourceModel(module, artefact, kind, path, chosen, infos, locations, tuple(sorted({*left, *unreadable})), where)
+
+
+def method_results(path: Path, method: str) -> Any:
+    """What a method of the saved object returns: a structure of specs, None where it has no trace or several."""
+    tree = _meta_graph(path, None).object_graph_def
+    index = next((child.node_id for child in tree.nodes[0].children if child.local_name == method), 0)
+    names = tree.nodes[index].function.concrete_functions
+    return decode_proto(tree.concrete_functions[names[0]].output_signature) if len(names) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Interface:
+    """A signature that can be read: input key -> (tensor name, type), output key -> tensor name, operations that run beside."""
+
+    inputs: dict[str, tuple[str, TensorType]]
+    outputs: dict[str, str]
+    operations: tuple[str, ...]
+    info: SignatureInfo
+
+
+def _signatures(meta: meta_graph_pb2.MetaGraphDef, where: str, wanted: str | None) -> tuple[dict[str, _Interface], list[str]]:
+    """The signatures that are read, by key, and the keys of those that are left alone; CleaveError where nothing remains to read."""
+    found = {key: definition for key, definition in sorted(meta.signature_def.items()) if key not in _NOT_SIGNATURES}
+    if not found:
+        raise CleaveError(f"{where} has no signatures, expected at least one (save the model with `signatures=`)")
+    if wanted is not None and wanted not in found:
+        raise CleaveError(f"{where} has no signature {wanted!r}, expected one of {sorted(found)}")
+    readable: dict[str, _Interface] = {}
+    refusals: dict[str, CleaveError] = {}
+    for key, definition in found.items():
+        try:
+            readable[key] = _interface(definition, f"{where}: signature {key!r}")
+        except CleaveError as error:
+            refusals[key] = error
+    if wanted in refusals or not readable:
+        raise refusals[wanted or next(iter(refusals))]
+    return readable, list(refusals)
+
+
+def _interface(definition: meta_graph_pb2.SignatureDef, where: str) -> _Interface:
+    inputs = _inputs(definition, where)
+    outputs = {name: _tensor(name, info, where) for name, info in sorted(definition.outputs.items())}
+    operations = tuple(name for name in outputs.values() if ":" not in name)
+    outputs = {key: name for key, name in outputs.items() if ":" in name}
+    info = SignatureInfo({n: t for n, (_, t) in inputs.items()}, tuple(outputs), definition.method_name)
+    return _Interface(inputs, outputs, operations, info)
 
 
 def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.MetaGraphDef:
@@ -85,7 +135,7 @@ def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.Meta
     return found[wanted]
 
 
-def _inputs(path: Path, key: str, definition: meta_graph_pb2.SignatureDef) -> dict[str, tuple[str, TensorType]]:
+def _inputs(definition: meta_graph_pb2.SignatureDef, where: str) -> dict[str, tuple[str, TensorType]]:
     """Key -> (tensor name, type).  Each unknown dimension is a size of its own: leading ones `b`, `b1`, ..., others `n`, `n1`, ..."""
     found = {}
     counts = {"b": 0, "n": 0}
@@ -96,13 +146,13 @@ def _inputs(path: Path, key: str, definition: meta_graph_pb2.SignatureDef) -> di
             base = "b" if index == 0 else "n"
             dims.append(size if size is not None else symbol(f"{base}{counts[base] or ''}"))
             counts[base] += size is None
-        found[name] = (_tensor(path, key, name, info), TensorType(dtype_of(info.dtype), None if shape is None else tuple(dims)))
+        found[name] = (_tensor(name, info, where), TensorType(dtype_of(info.dtype), None if shape is None else tuple(dims)))
     return found
 
 
-def _tensor(path: Path, key: str, name: str, info: meta_graph_pb2.TensorInfo) -> str:
+def _tensor(name: str, info: meta_graph_pb2.TensorInfo, where: str) -> str:
     if info.WhichOneof("encoding") != "name":
-        raise CleaveError(f"{path}: {name!r} of signature {key!r} is a {info.WhichOneof('encoding')} value, expected a dense tensor")
+        raise CleaveError(f"{where}: {name!r} is a {info.WhichOneof('encoding')} value, expected a dense tensor")
     return str(info.name)
 
 
@@ -142,19 +192,22 @@ def _yields_resource(op: str) -> bool:
     return definition is not None and not definition.inputs and any(a.dtype == "resource" for a in definition.outputs)
 
 
-def _leave_out(module: Module, kept: tuple[str, ...]) -> None:
-    """Signatures that stay as they are leave the module, as does what nobody uses; what they read and write of its variables is noted."""
+def _leave_out(module: Module, kept: tuple[str, ...], others: bool) -> None:
+    """Signatures that stay as they are leave the module, as does what nobody uses; what they read and write of its variables is noted.
+
+    `others`: there are more signatures, nobody knows what they do.
+    """
     bodies = Bodies(module)
-    read: set[str] = set()
-    written: set[str] = set()
+    read: set[str] = {ANY_STATE} if others else set()
+    written = set(read)
     for key in kept:
         graph = module.entries.pop(key)
         for node in graph:
             read |= reads(module, graph, node.name, bodies)
             written |= writes(module, graph, node.name, bodies)
     for name, variable in module.variables.items():
-        is_read = f"@{name}" in read or "*" in read
-        is_written = f"@{name}" in written or "*" in written
+        is_read = f"@{name}" in read or ANY_STATE in read
+        is_written = f"@{name}" in written or ANY_STATE in written
         if is_read or is_written:
             module.variables[name] = replace(variable, read_elsewhere=is_read, written_elsewhere=is_written)
     needed = set(module.reachable_functions())
