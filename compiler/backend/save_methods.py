@@ -105,6 +105,8 @@ def methods_of(root: Any) -> Iterator[tuple[str, Any]]:
 def _layers(key: str, signature: Any) -> list[Layer]:
     """The functions a signature is made of, one inside the other, as long as each is nothing but a call of the next."""
     arguments: list[str | int] = [*(signature._arg_keywords or ()), *(id(tensor) for tensor in signature.captured_inputs)]
+    if len(signature.inputs) != len(arguments) or len(signature.outputs) != len(signature.structured_outputs):
+        return []  # values of several tensors, or of none
     feeds = {tensor.op.name: argument for tensor, argument in zip(signature.inputs, arguments, strict=True)}
     fetches = {tensor.name: name for tensor, name in zip(signature.outputs, sorted(signature.structured_outputs), strict=True)}
     graph_def = signature.graph.as_graph_def()

@@ -12,9 +12,9 @@ from compiler.execution import GraphDefArtefact
 from compiler.frontend.element_types import dtype_of, shape_of
 from compiler.frontend.files import refuse_files
 from compiler.frontend.graphdef import VARIABLES, Importer, import_entry, library_of, reached
+from compiler.frontend.interface import Sizes
 from compiler.frontend.references import graph_reference
 from compiler.frontend.source import SignatureInfo, SourceModel
-from compiler.ir.dims import Dim, symbol
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
 from compiler.ir.types import TensorType
@@ -59,17 +59,12 @@ def _key(end: str) -> str:
 
 def _inputs(path: Path, placeholders: Iterable[node_def_pb2.NodeDef], producer: int) -> dict[str, tuple[str, TensorType]]:
     found: dict[str, tuple[str, TensorType]] = {}
-    counts = {"b": 0, "n": 0}
+    sizes = Sizes()
     for node in sorted(placeholders, key=lambda n: n.name):
         shape = shape_of(node.attr["shape"].shape) if "shape" in node.attr else None
         if shape == () and producer < _SCALAR_SHAPES:
             shape = None
-        dims: list[Dim] = []
-        for index, size in enumerate(shape or ()):
-            base = "b" if index == 0 else "n"
-            dims.append(size if size is not None else symbol(f"{base}{counts[base] or ''}"))
-            counts[base] += size is None
-        found[node.name] = (node.name, TensorType(dtype_of(node.attr["dtype"].type), None if shape is None else tuple(dims)))
+        found[node.name] = (node.name, TensorType(dtype_of(node.attr["dtype"].type), sizes.named(shape)))
     if not found:
         raise CleaveError(f"{path}: no placeholder reaches the outputs, expected at least one input")
     return found

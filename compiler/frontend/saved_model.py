@@ -18,17 +18,15 @@ from compiler.frontend.devices import canonical_device
 from compiler.frontend.element_types import dtype_of, shape_of
 from compiler.frontend.files import refuse_files, refuse_setup_files
 from compiler.frontend.graphdef import VARIABLES, Importer, import_entry, library_of
+from compiler.frontend.interface import interfaces
 from compiler.frontend.objects import Held, held_objects, signature_calls
-from compiler.frontend.source import SignatureInfo, SourceModel
+from compiler.frontend.source import SourceModel
 from compiler.frontend.state import Checkpoint, Stored, restored_names
-from compiler.ir.dims import Dim, symbol
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module, Resource, Variable
 from compiler.ir.types import DType, TensorType
 from compiler.ops import opdefs
 from compiler.ops.effects import ANY_STATE, Bodies, reads, writes
-
-_NOT_SIGNATURES = ("__saved_model_init_op", "__saved_model_train_op")
 
 
 @dataclass
@@ -47,7 +45,7 @@ def load(
     meta = _meta_graph(path, tags)
     library = library_of(meta.graph_def)
     refuse_setup_files(meta, library, allow_files, where)
-    readable, unreadable = _signatures(meta, where, signature)
+    readable, unreadable = interfaces(meta, where, signature)
     module = Module(path.resolve().name)
     state = _state(meta, library, module, path)
     importer = Importer(module, library, producer_defaults(meta.meta_info_def.stripped_op_list), tuple(readable))
@@ -76,44 +74,6 @@ def method_results(path: Path, method: str) -> Any:
     return decode_proto(tree.concrete_functions[names[0]].output_signature) if len(names) == 1 else None
 
 
-@dataclass(frozen=True)
-class _Interface:
-    """A signature that can be read: input key -> (tensor name, type), output key -> tensor name, operations that run beside."""
-
-    inputs: dict[str, tuple[str, TensorType]]
-    outputs: dict[str, str]
-    operations: tuple[str, ...]
-    info: SignatureInfo
-
-
-def _signatures(meta: meta_graph_pb2.MetaGraphDef, where: str, wanted: str | None) -> tuple[dict[str, _Interface], list[str]]:
-    """The signatures that are read, by key, and the keys of those that are left alone; CleaveError where nothing remains to read."""
-    found = {key: definition for key, definition in sorted(meta.signature_def.items()) if key not in _NOT_SIGNATURES}
-    if not found:
-        raise CleaveError(f"{where} has no signatures, expected at least one (save the model with `signatures=`)")
-    if wanted is not None and wanted not in found:
-        raise CleaveError(f"{where} has no signature {wanted!r}, expected one of {sorted(found)}")
-    readable: dict[str, _Interface] = {}
-    refusals: dict[str, CleaveError] = {}
-    for key, definition in found.items():
-        try:
-            readable[key] = _interface(definition, f"{where}: signature {key!r}")
-        except CleaveError as error:
-            refusals[key] = error
-    if wanted in refusals or not readable:
-        raise refusals[wanted or next(iter(refusals))]
-    return readable, list(refusals)
-
-
-def _interface(definition: meta_graph_pb2.SignatureDef, where: str) -> _Interface:
-    inputs = _inputs(definition, where)
-    outputs = {name: _tensor(name, info, where) for name, info in sorted(definition.outputs.items())}
-    operations = tuple(name for name in outputs.values() if ":" not in name)
-    outputs = {key: name for key, name in outputs.items() if ":" in name}
-    info = SignatureInfo({n: t for n, (_, t) in inputs.items()}, tuple(outputs), definition.method_name)
-    return _Interface(inputs, outputs, operations, info)
-
-
 def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.MetaGraphDef:
     file = path / "saved_model.pb"
     if not file.is_file():
@@ -133,27 +93,6 @@ def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.Meta
     if wanted not in found:
         raise CleaveError(f"{path} has no graph with tags {list(wanted)}, expected one of {[list(t) for t in found]}")
     return found[wanted]
-
-
-def _inputs(definition: meta_graph_pb2.SignatureDef, where: str) -> dict[str, tuple[str, TensorType]]:
-    """Key -> (tensor name, type).  Each unknown dimension is a size of its own: leading ones `b`, `b1`, ..., others `n`, `n1`, ..."""
-    found = {}
-    counts = {"b": 0, "n": 0}
-    for name, info in sorted(definition.inputs.items()):
-        dims: list[Dim] = []
-        shape = shape_of(info.tensor_shape)
-        for index, size in enumerate(shape or ()):
-            base = "b" if index == 0 else "n"
-            dims.append(size if size is not None else symbol(f"{base}{counts[base] or ''}"))
-            counts[base] += size is None
-        found[name] = (_tensor(name, info, where), TensorType(dtype_of(info.dtype), None if shape is None else tuple(dims)))
-    return found
-
-
-def _tensor(name: str, info: meta_graph_pb2.TensorInfo, where: str) -> str:
-    if info.WhichOneof("encoding") != "name":
-        raise CleaveError(f"{where}: {name!r} is a {info.WhichOneof('encoding')} value, expected a dense tensor")
-    return str(info.name)
 
 
 def _state(meta: meta_graph_pb2.MetaGraphDef, library: Mapping[str, function_pb2.FunctionDef], module: Module, path: Path) -> State:
