@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compiler.ir.dims import Dim, substitute, symbols
 from compiler.ir.graph import INPUT, FunctionRef, Graph, Node, Value
 from compiler.ir.module import Module
 from compiler.ir.types import TensorType
-from compiler.ops.effects import Bodies, has_effect
+from compiler.ops.effects import Bodies, has_effect, reads
+from compiler.ops.regions import in_control_flow
 from compiler.ops.registry import has
 from compiler.ops.spec import Trait
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
@@ -42,13 +43,14 @@ class InlineCalls(Pass):
 
 
 def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies) -> None:
+    guarded = in_control_flow(graph)
     for name in graph.order():
         node = graph.node(name)
         ref = node.attrs.get("f")
         if not has(node, Trait.CALL) or not isinstance(ref, FunctionRef):
             continue
         body = module.function(ref)
-        refusal = _refusal(body, node)
+        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node)
         if refusal:
             context.refuse(name, refusal)
         elif context.spend():
@@ -56,7 +58,9 @@ def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies) 
             context.change(name, f"inlined @{body.name}")
 
 
-def _refusal(body: Graph, node: Node) -> str:
+def _refusal(graph: Graph, body: Graph, node: Node) -> str:
+    if body is graph:
+        return f"@{body.name} calls itself"
     if "kind" in body.attrs:
         return f"@{body.name} is outlined as {body.attrs['kind']!r}"
     if body.attrs.get("_noinline") is True:
@@ -68,57 +72,80 @@ def _refusal(body: Graph, node: Node) -> str:
     return ""
 
 
+@dataclass
+class _Splice:
+    """A body on its way into the caller's graph."""
+
+    graph: Graph
+    call: Node
+    body: Graph
+    unknown: Mapping[str, Dim]
+    before: tuple[str, ...]
+    """What the call waited for."""
+    values: dict[Value, Value]
+    """The body's values, as the caller's."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    anchored: set[str] = field(default_factory=set)
+    """New nodes that run after `before`, by their own control edges or through what they read."""
+    last: dict[str, None] = field(default_factory=dict)
+    """New nodes that touch state or must run, less those that another of them waits for directly."""
+
+
 def _inline(module: Module, graph: Graph, call: Node, body: Graph, bodies: Bodies) -> None:
-    before = graph.controls(call.name)
-    operands = graph.operands(call.name)
-    values: dict[Value, Value] = {}
-    renamed: dict[str, str] = {}
-    effects: list[str] = []
-    unknown = _own_symbols(body)
+    inputs = zip(body.inputs, graph.operands(call.name), strict=True)
+    splice = _Splice(graph, call, body, _own_symbols(body), graph.controls(call.name), {Value(name): v for name, v in inputs})
     for name in body.order():
         node = body.node(name)
         if node.op == INPUT:
-            values[Value(name)] = operands[body.inputs.index(name)]
             continue
-        made = _copy(graph, call, body, node, values, renamed, before, unknown)
-        renamed[name] = made
-        values.update({Value(name, port): Value(made, port) for port in range(len(node.types))})
-        if has_effect(module, node, bodies):
-            effects.append(made)
-    _redirect(graph, call, body, values, effects, before)
+        made = _copy(splice, node)
+        if has_effect(module, node, bodies) or reads(module, body, name, bodies):
+            for earlier in graph.controls(made):
+                splice.last.pop(earlier, None)
+            splice.last[made] = None
+    _redirect(splice)
 
 
-def _copy(
-    graph: Graph, call: Node, body: Graph, node: Node, values: Mapping[Value, Value], renamed: Mapping[str, str], before: tuple[str, ...],
-    unknown: Mapping[str, Dim],
-) -> str:  # fmt: skip
-    operands = [values[v] for v in body.operands(node.name)]
-    inner = [renamed[c] for c in body.controls(node.name) if c in renamed]
-    # Nodes that read something made inside wait through it; constants wait for nothing.
-    waits = before if not any(v.node in renamed for v in body.operands(node.name)) and not inner and node.op != "Const" else ()
+def _copy(splice: _Splice, node: Node) -> str:
+    graph, body, call = splice.graph, splice.body, splice.call
+    operands = [splice.values[v] for v in body.operands(node.name)]
+    # Who waits for an argument waits for whoever makes it.
+    controls = [splice.renamed[c] if c in splice.renamed else splice.values[Value(c)].node for c in body.controls(node.name)]
+    anchored = any(name in splice.anchored for name in (*controls, *(v.node for v in operands)))
+    if node.op != "Const" and not anchored:  # constants wait for nothing, so whoever reads nothing else waits by itself
+        controls += splice.before
+        anchored = True
     fresh = graph.fresh_name(_joined(call.name, node.name))
-    types = [_type_of(t, unknown) for t in node.types]
+    types = [_type_of(t, splice.unknown) for t in node.types]
     origin = [_joined(outer, inner_origin) for outer in call.origin or ("",) for inner_origin in node.origin] or [fresh]
     device = node.device or call.device
-    graph.add_node(replace(node, name=fresh, types=tuple(types), device=device, origin=tuple(origin)), operands, [*inner, *waits])
+    graph.add_node(replace(node, name=fresh, types=tuple(types), device=device, origin=tuple(origin)), operands, controls)
+    splice.renamed[node.name] = fresh
+    splice.values.update({Value(node.name, port): Value(fresh, port) for port in range(len(node.types))})
+    if anchored:
+        splice.anchored.add(fresh)
     return fresh
+
+
+def _redirect(splice: _Splice) -> None:
+    """Readers of the call read the body's outputs; those who waited for it wait for what touches state in it, or else its outputs."""
+    graph, call = splice.graph, splice.call.name
+    waiting = graph.needs(call).control
+    outputs = [splice.values[o.value] for o in splice.body.outputs]
+    for port, value in enumerate(outputs):
+        graph.replace_uses(Value(call, port), value)
+    stand_in = list(splice.last) or sorted({v.node for v in outputs})
+    if not all(name in splice.anchored for name in stand_in) or not stand_in:
+        stand_in += splice.before
+    for user in waiting:
+        graph.set_control(user, [*(c for c in graph.controls(user) if c != call), *stand_in])
+    graph.remove(call)
 
 
 def _joined(outer: str, inner: str) -> str:
     """The call's scopes, less names that only say it is one, then the node's: `model/PartitionedCall` + `add` is `model/add`."""
     scopes = [part for part in outer.split("/") if part and not _GENERIC.fullmatch(part)]
     return "/".join((*scopes, inner))
-
-
-def _redirect(graph: Graph, call: Node, body: Graph, values: Mapping[Value, Value], effects: list[str], before: tuple[str, ...]) -> None:
-    """Readers of the call read the body's outputs; those who waited for it wait for its effects, or else its outputs."""
-    waiting = graph.needs(call.name).control
-    for port, output in enumerate(body.outputs):
-        graph.replace_uses(Value(call.name, port), values[output.value])
-    stand_in = effects or sorted({values[o.value].node for o in body.outputs}) or list(before)
-    for user in waiting:
-        graph.set_control(user, [*(c for c in graph.controls(user) if c != call.name), *stand_in])
-    graph.remove(call.name)
 
 
 def _own_symbols(body: Graph) -> dict[str, Dim]:
