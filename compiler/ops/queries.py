@@ -19,8 +19,8 @@ from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Array, Splat, Tensor, WeightRef
 from compiler.ops import opdefs
 from compiler.ops.attributes import complete, defaults, stored
-from compiler.ops.registry import spec
-from compiler.ops.spec import Content, Localized, Operation, Shard, ShardingRule, Signature
+from compiler.ops.registry import has, spec
+from compiler.ops.spec import Content, Localized, Operation, Shard, ShardingRule, Signature, Trait
 
 Contents = Mapping[Value, Content]
 """What is known of small integer values, by value; `infer_graph(...).contents` is one."""
@@ -87,6 +87,15 @@ def contents_of(operation: Operation) -> tuple[Content, ...]:
     if found is not None and found.contents is not None:
         return found.contents(operation)
     return (content(operation),)
+
+
+def arguments(graph: Graph, name: str) -> tuple[Value, ...] | None:
+    """What every body the node refers to gets as its inputs; None where they may get something else, as a loop's do."""
+    node, operands = graph.node(name), graph.operands(name)
+    if has(node, Trait.CALL):
+        return operands
+    branches = has(node, Trait.CONTROL_FLOW) and node.op not in ("While", "StatelessWhile")
+    return operands[1:] if branches else None
 
 
 def opaque_types(operation: Operation) -> tuple[TensorType, ...]:

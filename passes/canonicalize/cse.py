@@ -32,6 +32,7 @@ class CommonSubexpressions(Pass):
 
 def _merge(module: Module, graph: Graph, context: Context, bodies: Bodies) -> None:
     first: dict[object, str] = {}
+    origins: dict[str, set[str]] = {}  # set once at the end: a constant may be the twin of thousands
     outputs = {o.value.node for o in graph.outputs}
     for name in graph.order():
         node = graph.node(name)
@@ -45,6 +46,8 @@ def _merge(module: Module, graph: Graph, context: Context, bodies: Bodies) -> No
             graph.replace_uses(Value(name, port), Value(twin, port))
         for user in graph.needs(name).control:
             graph.set_control(user, [*(c for c in graph.controls(user) if c != name), twin])
-        graph.set_origin(twin, {*graph.node(twin).origin, *node.origin})
+        origins.setdefault(twin, set(graph.node(twin).origin)).update(node.origin)
         graph.remove(name)
         context.change(name, f"{node.op} is the same as {twin!r}")
+    for name, origin in origins.items():
+        graph.set_origin(name, origin)

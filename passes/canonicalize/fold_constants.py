@@ -59,11 +59,11 @@ def _foldable(module: Module, graph: Graph, bodies: Bodies) -> dict[str, None]:
             continue
         node = graph.node(name)
         operands = graph.operands(name)
-        constant = node.op == "Const"
+        constant = node.op == "Const" and not graph.controls(name)  # what waits keeps its readers in their place
         if not constant and not (operands and all(v.node in found for v in operands) and _is_candidate(module, graph, node, bodies)):
             continue
         own = sum(static_bytes(t) or 0 for t in node.types)
-        within = max([MOST_BYTES, *(sizes[v.node] for v in operands)])
+        within = max(MOST_BYTES, sum(sizes[source] for source in {v.node for v in operands}))
         if constant or (own <= within and all(static_bytes(t) is not None for t in node.types)):
             found[name] = None
             sizes[name] = own
@@ -77,14 +77,16 @@ def _is_candidate(module: Module, graph: Graph, node: Node, bodies: Bodies) -> b
 
 
 def _wanted(graph: Graph, foldable: dict[str, None]) -> list[Value]:
-    """Values of foldable nodes that something not foldable reads."""
+    """Values of foldable nodes that something not foldable reads, or waits for where the constant can take the node's name."""
     found = []
     for name in foldable:
+        ports = len(graph.node(name).types)
         if graph.node(name).op == "Const":
             continue
-        for port in range(len(graph.node(name).types)):
+        for port in range(ports):
             needs = graph.needs(Value(name, port))
-            if needs.outputs or needs.control or any(use.user not in foldable for use in needs.data):
+            waited_for = ports == 1 and bool(needs.control)
+            if needs.outputs or waited_for or any(use.user not in foldable for use in needs.data):
                 found.append(Value(name, port))
     return found
 

@@ -5,7 +5,7 @@ Transpose(x, identity), Pad(x, zeros)    =>  x            Reshape(x, its own sha
 Transpose(Transpose(x, p), q)            =>  Transpose(x, p[q])
 Reshape(Reshape(x, s), t)                =>  Reshape(x, t)
 Squeeze(ExpandDims(x, a), a)             =>  x            ConcatV2(x)                       =>  x
-MatMul(Transpose(x, [1, 0]), y)          =>  MatMul(x, y, transpose_a=True)
+Select(all true, x, y)                   =>  x            Select(all false, x, y)           =>  y
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from compiler.ir.graph import Value
 from compiler.ir.module import Module
 from compiler.ir.types import TensorType
+from compiler.ir.weights import Array
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
 from compiler.rewrite.builder import Builder
 from compiler.rewrite.engine import apply_rules
@@ -167,6 +168,30 @@ class DropPad(Rule):
         return m.x
 
 
+class DropSelect(Rule):
+    """Select or SelectV2 by a constant that is true (false) throughout => x (y), where that has the result's shape already"""
+
+    def pattern(self, op: PatternBuilder, c: Capture, x: Capture, y: Capture) -> Pattern:
+        return op.one_of(op.SelectV2(c, x, y, named="to"), op.Select(c, x, y, named="to"))
+
+    def check(self, m: Match) -> Refusal | None:
+        chosen = _chosen(m.array("c"))
+        if chosen is None:
+            return Refusal("the condition is not one constant throughout", quiet=True)
+        same = proven_same(m.type(chosen), m.type("to"))
+        return None if same else Refusal("the chosen side may be broadcast", quiet=True)
+
+    def rewrite(self, op: Builder, m: Match) -> Value:
+        return m.x if _chosen(m.array("c")) == "x" else m.y
+
+
+def _chosen(condition: Array | None) -> str | None:
+    """The side a condition takes everywhere; None where that differs from element to element, or there are none."""
+    if condition is None or not condition.size or bool(np.all(condition)) != bool(np.any(condition)):
+        return None
+    return "x" if np.all(condition) else "y"
+
+
 def proven_same(left: TensorType, right: TensorType) -> bool:
     """Are the two shapes known and equal, symbols included?"""
     return left.shape is not None and left.shape == right.shape and all(d is not None for d in left.shape)
@@ -183,4 +208,5 @@ RULES = (
     DropExpandSqueeze(),
     DropConcat(),
     DropPad(),
+    DropSelect(),
 )
