@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from compiler.ir.module import Module
 from compiler.ir.text import write_module
 from compiler.ir.verify import STRUCTURE, verify
 from compiler.ops.invariants import OPERATIONS
-from compiler.pipeline.base import Pass
+from compiler.pipeline.base import Context, Pass
 from compiler.pipeline.manager import Silent
 from compiler.pipeline.text import print_pipeline
 
@@ -72,6 +73,25 @@ class ValidateEach(Silent):
 
 
 @dataclass
+class Limit(Silent):
+    """No more than `most` rewrites in all; `rows` holds (pass, rewrites so far), which names the pass of any rewrite by its number."""
+
+    context: Context
+    most: int
+    rows: list[tuple[str, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.context.fuel = self.most
+
+    def after_pass(self, position: int, step: Pass, module: Module) -> None:
+        self.rows.append((step.name, self.context.spent))
+
+    def pass_of(self, number: int) -> str:
+        """The pass that made rewrite `number`, counted from 1; "" if none did."""
+        return next((name for name, spent in self.rows if number <= spent), "")
+
+
+@dataclass
 class Dump(Silent):
     """`01-infer-types.ir`, `01-infer-types.diff`, ...: the module after each pass, and what the pass changed in words."""
 
@@ -109,8 +129,12 @@ class Reproducer(Silent):
         self._before = module.copy()
 
     def failed(self, position: int, step: Pass, module: Module, error: Exception) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        file = self.directory / "reproducer.ir"
         assert self._before is not None, "before_pass comes first"
-        write_module(self._before, file, pipeline=print_pipeline([step]), pack="scratch")
-        raise CleaveError(f"pass {step.name!r} failed: {error}; reproduce with: cleave opt {file} --pipeline {step.name}") from error
+        file, text = self.directory / "reproducer.ir", print_pipeline([step])
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_module(self._before, file, pipeline=text, pack="scratch")
+        except (OSError, CleaveError) as fault:
+            raise CleaveError(f"pass {step.name!r} failed: {error}; no reproducer: cannot write {file}: {fault}") from error
+        command = shlex.join(["cleave", "opt", str(file), "--pipeline", text])
+        raise CleaveError(f"pass {step.name!r} failed: {error}; reproduce with: {command}") from error

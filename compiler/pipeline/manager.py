@@ -10,6 +10,9 @@ from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
 from compiler.pipeline.base import Context, Pass
 
+MOST_REPEATS = 8
+"""A repeat stops after this many rounds, still or not, unless it is told another number."""
+
 
 class Instrument(Protocol):
     """Is told about every pass: with `position`, its running number from 1."""
@@ -34,10 +37,10 @@ class Silent:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Passes repeated until the module stands still, at most `most` times; text: `repeat(a,b)`."""
+    """Passes repeated until the module stands still, at most `most` times; text: `repeat(a,b)`, or `repeat{most=3}(a,b)`."""
 
     passes: tuple[Pass, ...]
-    most: int = 8
+    most: int = MOST_REPEATS
 
 
 Step = Pass | Repeat

@@ -9,9 +9,9 @@ from dataclasses import MISSING, fields
 
 from compiler.ir.errors import CleaveError
 from compiler.pipeline.base import Pass
-from compiler.pipeline.manager import Repeat, Step
+from compiler.pipeline.manager import MOST_REPEATS, Repeat, Step
 
-_TOKEN = re.compile(r"\s*([a-z][a-z0-9-]*|[(){},=]|-?\d+(?:\.\d+)?(?:e-?\d+)?|\"[^\"]*\")\s*")
+_TOKEN = re.compile(r"\s*([a-z][a-z0-9-]*|[(){},=]|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|\"[^\"]*\")\s*")
 Option = bool | int | float | str
 Table = Mapping[str, type[Pass]]
 
@@ -37,7 +37,8 @@ def options_of(cls: type[Pass]) -> dict[str, Option]:
 
 def _print_step(step: Step) -> str:
     if isinstance(step, Repeat):
-        return f"repeat({','.join(_print_step(p) for p in step.passes)})"
+        most = "" if step.most == MOST_REPEATS else f"{{most={step.most}}}"
+        return f"repeat{most}({','.join(_print_step(p) for p in step.passes)})"
     defaults = options_of(type(step))
     given = {n: getattr(step, n.replace("-", "_")) for n in defaults}
     changed = [f"{n}={_print_option(v)}" for n, v in given.items() if v != defaults[n]]
@@ -79,37 +80,41 @@ class _Parser:
     def _step(self) -> Step:
         name = self.tokens.pop(0)
         if name == "repeat":
+            given = self._options("repeat", {"most": MOST_REPEATS})
             self._expect("(")
             inner = self.steps(end=")")
             self._expect(")")
             if not all(isinstance(p, Pass) for p in inner):
                 raise CleaveError(f"pipeline {self.text!r}: a repeat stands inside a repeat, expected passes only")
-            return Repeat(tuple(p for p in inner if isinstance(p, Pass)))
+            if not inner:
+                raise CleaveError(f"pipeline {self.text!r}: a repeat has nothing to repeat, expected at least one pass")
+            return Repeat(tuple(p for p in inner if isinstance(p, Pass)), **given)  # type: ignore[arg-type]
         if name not in self.table:
             close = difflib.get_close_matches(name, self.table, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f", expected one of {', '.join(self.table)}"
             raise CleaveError(f"no pass {name!r}{hint}")
         cls = self.table[name]
-        return cls(**self._options(cls))
+        return cls(**self._options(name, options_of(cls)))
 
-    def _options(self, cls: type[Pass]) -> dict[str, Option]:
+    def _options(self, step: str, known: Mapping[str, Option]) -> dict[str, Option]:
         found: dict[str, Option] = {}
         if not self.tokens or self.tokens[0] != "{":
             return found
         self.tokens.pop(0)
-        known = options_of(cls)
         while self.tokens and self.tokens[0] != "}":
             name = self.tokens.pop(0)
             if name not in known:
-                raise CleaveError(f"pass {cls.name!r} has no option {name!r}, expected one of {', '.join(known) or 'none'}")
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known) or 'none'}"
+                raise CleaveError(f"pass {step!r} has no option {name!r}; {hint}")
             self._expect("=")
-            found[name.replace("-", "_")] = self._value(cls, name, known[name])
+            found[name.replace("-", "_")] = self._value(step, name, known[name])
             if self.tokens and self.tokens[0] == ",":
                 self.tokens.pop(0)
         self._expect("}")
         return found
 
-    def _value(self, cls: type[Pass], name: str, default: Option) -> Option:
+    def _value(self, step: str, name: str, default: Option) -> Option:
         text = self.tokens.pop(0) if self.tokens else ""
         try:
             if isinstance(default, bool):
@@ -117,7 +122,7 @@ class _Parser:
             return text.strip('"') if isinstance(default, str) else type(default)(text)
         except (KeyError, ValueError):
             wanted = "true or false" if isinstance(default, bool) else type(default).__name__
-            raise CleaveError(f"option {name!r} of pass {cls.name!r} is {text!r}, expected {wanted}") from None
+            raise CleaveError(f"option {name!r} of pass {step!r} is {text!r}, expected {wanted}") from None
 
     def _expect(self, token: str) -> None:
         found = self.tokens.pop(0) if self.tokens else "the end"

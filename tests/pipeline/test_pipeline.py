@@ -11,7 +11,7 @@ from compiler.ir.module import Module
 from compiler.ir.text import parse_module, print_module, read_document
 from compiler.ir.types import DType
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
-from compiler.pipeline.instruments import Dump, Reproducer, Timing, ValidateEach, VerifyEach
+from compiler.pipeline.instruments import Dump, Limit, Reproducer, Timing, ValidateEach, VerifyEach
 from compiler.pipeline.manager import Repeat, run_pipeline
 from compiler.pipeline.text import parse_pipeline, print_pipeline
 from passes import PASSES
@@ -118,7 +118,17 @@ def test_validating_each_names_a_pass_that_changes_the_function(wrong: Pass) -> 
             run_pipeline(parse_module(text), [wrong], Context(), [ValidateEach(check)])
 
 
-@pytest.mark.parametrize("text", [*PIPELINES.values(), "choose{iterations=5},cse", "repeat(cse,dce)", "serialise{gain=0.5}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *PIPELINES.values(),
+        "choose{iterations=5},cse",
+        "repeat(cse,dce)",
+        "repeat{most=3}(cse,dce)",
+        "serialise{gain=0.5}",
+        "serialise{gain=1e+20}",
+    ],
+)
 def test_text_round_trips(text: str) -> None:
     steps = parse_pipeline(text, PASSES)
     assert print_pipeline(steps) == text
@@ -129,9 +139,12 @@ def test_text_round_trips(text: str) -> None:
     ("text", "message"),
     [
         ("cs", "no pass 'cs'; did you mean 'cse'?"),
-        ("choose{iteration=3}", "has no option 'iteration', expected one of iterations"),
+        ("choose{iteration=3}", "has no option 'iteration'; did you mean 'iterations'?"),
         ("choose{iterations=many}", "is 'many', expected int"),
         ("cse dce", "found 'dce', expected ','"),
+        ("cse{fast=true}", "has no option 'fast'; expected one of none"),
+        ("repeat{mist=3}(cse)", "'repeat' has no option 'mist'; did you mean 'most'?"),
+        ("repeat()", "has nothing to repeat"),
         ("repeat(cse", "found 'the end', expected ')'"),
         ("cse;dce", "cannot read ';dce'"),
     ],
@@ -175,3 +188,22 @@ def test_a_failing_pass_leaves_a_reproducer(tmp_path: Path) -> None:
     pipeline, module = read_document(tmp_path / "reproducer.ir")
     assert pipeline == "stale-shape"
     assert print_module(module) == print_module(parse_module(TEXT))
+
+
+def test_a_reproducer_that_cannot_be_written_hides_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CleaveError, match=r"(?s)pass 'stale-shape' failed: .*no reproducer: cannot write"):
+        run_pipeline(parse_module(TEXT), [StaleShape()], Context(), [Reproducer(tmp_path / "file"), VerifyEach()])
+
+
+def test_a_limit_stops_rewriting_and_names_the_pass_of_a_rewrite() -> None:
+    text = TEXT.replace("%y = Sub(%r, %x)", "%z = Sub(%r, %x) : f32[3] from(z)\n  %i = Identity(%r) : f32[3] from(i)\n  %y = Sub(%i, %x)")
+    steps = parse_pipeline("simplify,cse,dce", PASSES)
+    whole, context = parse_module(text), Context()
+    limit = Limit(context, 99)
+    run_pipeline(whole, steps, context, [limit])
+    assert [limit.pass_of(number) for number in range(1, context.spent + 2)] == ["simplify", "dce", ""]
+    stopped, context = parse_module(text), Context()
+    run_pipeline(stopped, steps, context, [Limit(context, 1)])
+    (graph,) = stopped.entries.values()
+    assert "i" not in graph and "z" in graph
