@@ -67,7 +67,8 @@ def _padded(listed: Array, dtype: DType, count: int) -> Array:
     if len(listed) == count:
         return listed
     last = listed[-1] if len(listed) else (b"" if dtype == "string" else dtype.numpy.type(0))
-    array = np.full(count, last, dtype.numpy)
+    array = np.empty(count, dtype.numpy)
+    array.fill(last)  # not np.full, which strips zero bytes from the end of a string
     array[: len(listed)] = listed
     return array
 
@@ -78,7 +79,9 @@ def _content(data: bytes, dtype: DType, count: int, where: str) -> Array:
         return _string_content(data, count, where)
     if len(data) != count * dtype.numpy.itemsize:
         raise CleaveError(f"{where}: a constant of {count} {dtype} has {len(data)} bytes, expected {count * dtype.numpy.itemsize}")
-    return np.frombuffer(data, dtype.numpy)
+    array = np.frombuffer(data, dtype.numpy)
+    narrow = dtype in ("int2", "uint2", "int4", "uint4")
+    return array.astype(np.int8).astype(dtype.numpy) if narrow else array  # the unused bits of a byte may be anything
 
 
 def _string_content(data: bytes, count: int, where: str) -> Array:

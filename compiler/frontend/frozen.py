@@ -87,7 +87,7 @@ def _sinks(path: Path, graph_def: graph_pb2.GraphDef, placeholders: Iterable[str
     found = []
     for name, node in by_name.items():
         definition = opdefs.get(node.op)
-        yields = functions.get(node.op, False) if definition is None else bool(definition.outputs)
+        yields = functions.get(node.op, True) if definition is None else bool(definition.outputs)
         if name not in fed or name in beside or name in placeholders or not yields:
             continue
         if all(user in beside for user in users.get(name, ())):

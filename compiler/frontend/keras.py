@@ -16,6 +16,7 @@ from compiler.frontend import function, saved_model
 from compiler.frontend.source import SourceModel
 from compiler.ir.errors import CleaveError
 
+_INSTEAD = "pass the model itself or export a SavedModel"
 _CODE = ("Lambda", "__lambda__", "function", "LambdaCallback")
 
 
@@ -158,7 +159,7 @@ def _refuse_code(path: Path, reason: str) -> None:
             own = module is None or str(module).partition(".")[0] in ("keras", "tf_keras") or str(module).startswith("tensorflow.keras")
             if item.get("class_name") in _CODE or not own:
                 what = item["class_name"] if item.get("class_name") in _CODE else module
-                raise CleaveError(f"{path} cannot be loaded safely: its configuration has {what!r}, which runs Python; export a SavedModel")
+                raise CleaveError(f"{path} cannot be loaded safely: its configuration has {what!r}, which runs Python; {_INSTEAD}")
             waiting.extend(item.values())
         elif isinstance(item, list):
             waiting.extend(item)
@@ -179,5 +180,5 @@ def _first_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     unknown = re.search(r"Could not locate (?:class|function) '[^']*'|Unknown layer: '[^']*'", text)
     if unknown:
-        return f"{unknown[0]}; files with classes of your own cannot be opened, pass the model itself or export a SavedModel"
+        return f"{unknown[0]}; files with classes of your own cannot be opened, {_INSTEAD}"
     return text[:300] or type(error).__name__

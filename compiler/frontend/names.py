@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 _GENERATED = (
     re.compile(r"__(?:inference|forward|backward)_(?P<stem>.+?)_\d+(?:_\d+)?"),
-    re.compile(r"(?P<stem>(?:.+_)?(?:while_body|while_cond|cond_true|cond_false|branch\d+|_true|_false))_\d+(?:_(?:rewritten|const_\d+))*"),
+    re.compile(r"(?P<stem>(?:.+_)?(?:while_body|while_cond|branch\d+|true|false))_\d+(?:_(?:rewritten|const_\d+))*"),
 )
 
 
