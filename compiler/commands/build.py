@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -34,25 +35,42 @@ def compile_command(
     measure: bool, no_validate: bool, overwrite: bool, allow_files: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compile MODEL for a cluster and write an ordinary SavedModel."""
+    shapes = options.input_shapes(inputs)
+    _check_request(cluster, pipeline)
+    _refuse_taken(Path(output), overwrite)
+    for file in filter(None, (report_file, plan_file)):
+        options.refuse_unwritable(file)
+
     from compiler.commands.show import print_compiled
     from compiler.driver.compile import compile_model
 
-    _refuse_taken(Path(output), overwrite)
     with options.progress(f"compiling {model}") as progress:
         compiled = compile_model(
-            model, cluster, objective, numerics, pipeline, signature, options.input_shapes(inputs), not no_validate, dump,
+            model, cluster, objective, numerics, pipeline, signature, shapes, not no_validate, dump,
             profile=profile, allow_files=allow_files, progress=progress,
         )  # fmt: skip
         measured = compiled.measure() if measure else {}
+    options.refuse_unchecked(compiled.report.verdicts)
     if report_file:
-        _write(Path(report_file), compiled.report.to_json() + "\n")
+        options.write_text(Path(report_file), compiled.report.to_json() + "\n")
     if plan_file:
-        _write(Path(plan_file), compiled.plan.to_json())
+        options.write_text(Path(plan_file), compiled.plan.to_json())
     valid = compiled.report.valid is not False
     if valid:
         compiled.write(Path(output), overwrite)
     print_compiled(compiled, measured, output if valid else None, as_json)
     return 0 if valid else 1
+
+
+def _check_request(cluster: str, pipeline: str | None) -> None:
+    """What can be known to be wrong before TensorFlow is imported."""
+    from compiler.pipeline.text import parse_pipeline
+    from cost_model.cluster import Cluster
+    from passes import PASSES
+
+    Cluster.parse(cluster)
+    if pipeline is not None:
+        parse_pipeline(pipeline, PASSES)
 
 
 def _refuse_taken(target: Path, overwrite: bool) -> None:
@@ -61,17 +79,9 @@ def _refuse_taken(target: Path, overwrite: bool) -> None:
         raise CleaveError(f"{target} is a file, expected a directory to write a SavedModel into")
     if target.exists() and any(target.iterdir()) and not overwrite:
         raise CleaveError(f"{target} exists and is not empty; choose another directory or pass --overwrite")
-
-
-def _write(path: Path, text: str) -> None:
-    """Through a temporary sibling, so that a reader never sees half."""
-    sibling = path.with_name(f".{path.name}.part")
-    try:
-        sibling.write_text(text, encoding="utf-8")
-        sibling.replace(path)
-    except OSError as error:
-        sibling.unlink(missing_ok=True)
-        raise CleaveError(f"cannot write {path}: {error.strerror}") from None
+    above = next(place for place in target.absolute().parents if place.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise CleaveError(f"cannot write {target}: {above} is not a directory that can be written to")
 
 
 COMMANDS = (compile_command,)

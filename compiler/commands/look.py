@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import click
@@ -23,7 +24,8 @@ def inspect(model: str, as_ir: bool, as_dot: bool, as_json: bool, signature: str
     from compiler.ir.dot import to_dot
     from compiler.ir.text import print_module
 
-    module = side_of(model, allow_files).source.module
+    with options.progress(f"reading {model}"):
+        module = side_of(model, allow_files).source.module
     if signature is not None and signature not in module.entries:
         raise CleaveError(f"{model} has no signature {signature!r}, expected one of {sorted(module.entries)}")
     if as_ir:
@@ -61,14 +63,19 @@ def inspect(model: str, as_ir: bool, as_dot: bool, as_json: bool, signature: str
 @click.command()
 @click.argument("a")
 @click.argument("b")
-def diff(a: str, b: str) -> int:
+@options.allow_files
+@options.as_json
+def diff(a: str, b: str, allow_files: bool, as_json: bool) -> int:
     """Say in words how two modules differ; exit status 1 if they do."""
     from compiler.driver.compare import side_of
     from compiler.ir.diff import diff as differences
 
-    found = differences(side_of(a).source.module, side_of(b).source.module)
-    for line in found:
-        click.echo(line)
+    with options.progress(f"comparing {a} and {b}"):
+        found = list(differences(side_of(a, allow_files).source.module, side_of(b, allow_files).source.module))
+    if as_json:
+        options.print_json(found)
+    else:
+        click.echo("".join(f"{line}\n" for line in found), nl=False)
     return 1 if found else 0
 
 
@@ -80,7 +87,7 @@ def passes(as_json: bool) -> None:
     from passes import PASSES
     from passes.pipelines import PIPELINES
 
-    found = [(name, cls.numerics.value, options_of(cls), (cls.__doc__ or "").strip().splitlines()[0]) for name, cls in PASSES.items()]
+    found = [(name, cls.numerics.value, options_of(cls), _what_it_does(cls)) for name, cls in PASSES.items()]
     if as_json:
         rows = [{"name": n, "numerics": level, "options": given, "does": does} for n, level, given, does in found]
         options.print_json({"passes": rows, "pipelines": dict(PIPELINES)})
@@ -90,6 +97,11 @@ def passes(as_json: bool) -> None:
     out.print(options.table("Passes", ["pass", "numerics", "options", "does"], cells))
     for name, text in PIPELINES.items():
         out.print(f"\n{name}: {text}")
+
+
+def _what_it_does(cls: type) -> str:
+    """A pass is a file, and the file's first line is the fact."""
+    return (sys.modules[cls.__module__].__doc__ or "").strip().partition("\n")[0]
 
 
 @click.command()

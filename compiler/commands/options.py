@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from compiler.ir.errors import CleaveError
+from compiler.validate import Verdict
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -37,6 +40,38 @@ def input_shapes(given: Iterable[str]) -> dict[str, tuple[int | None, ...]]:
         if any(d is not None and d < 0 for d in found[name]):
             raise CleaveError(f"--input {text!r} has a negative size, expected sizes or ?")
     return found
+
+
+def refuse_unchecked(verdicts: Mapping[str, Verdict]) -> None:
+    """A model that cannot be run was not found wrong: that is a request we cannot serve, not a failed check."""
+    for entry, verdict in verdicts.items():
+        if not verdict.draws:
+            why = "; ".join(verdict.faults) or "no inputs could be drawn"
+            raise CleaveError(f"signature {entry!r} cannot be checked: {why}")
+
+
+def refuse_unwritable(file: str) -> None:
+    """Before the work, not after."""
+    path = Path(file).absolute()
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise CleaveError(f"cannot write {file}: expected a file name in a directory that exists and can be written to")
+
+
+def write_text(path: Path, text: str) -> None:
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Through a temporary sibling, so that a reader never sees half."""
+    sibling = path.with_name(f".{path.name}.part")
+    try:
+        with sibling.open("wb") as file:
+            write(file)
+        sibling.replace(path)
+    except OSError as error:
+        raise CleaveError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        sibling.unlink(missing_ok=True)
 
 
 def print_json(data: object) -> None:

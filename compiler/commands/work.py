@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import click
 import numpy as np
 
 from compiler.commands import options
+from compiler.execution import Array
 from compiler.ir.errors import CleaveError
+from compiler.validate import Verdict
 
 
 @click.command()
 @click.argument("file")
-@click.option("--pipeline", required=True, metavar="P", help="pass pipeline text (see `cleave passes`)")
+@click.option("--pipeline", metavar="P", help="pass pipeline text, see `cleave passes` (default: the one FILE begins with)")
 @click.option("-o", "--output", metavar="FILE", help="write the module there (default: print it)")
 @options.cluster
 @click.option("--dump", metavar="DIR", help="write the IR after each pass")
-def opt(file: str, pipeline: str, output: str | None, cluster: str, dump: str | None) -> None:
+def opt(file: str, pipeline: str | None, output: str | None, cluster: str, dump: str | None) -> None:
     """Run passes over FILE.ir and print the module."""
     from compiler.driver.passes import optimise
-    from compiler.ir.text import print_module, read_module, write_module
+    from compiler.ir.text import print_module, read_document, write_module
 
     if not Path(file).is_file():
         raise CleaveError(f"{file}: no such file, expected an .ir file")
-    module = read_module(Path(file))
-    optimise(module, pipeline, cluster, None if dump is None else Path(dump))
+    held, module = read_document(Path(file))
+    steps = pipeline if pipeline is not None else held
+    if steps is None:
+        raise CleaveError(f"{file} does not begin with a pipeline, expected --pipeline")
+    with options.progress(f"running passes over {file}") as progress:
+        optimise(module, steps, cluster, None if dump is None else Path(dump), progress)
     if output:
         write_module(module, Path(output))
     else:
@@ -37,18 +44,29 @@ def opt(file: str, pipeline: str, output: str | None, cluster: str, dump: str | 
 @click.argument("b")
 @options.signature
 @options.numerics
-@click.option("--devices", default=2, show_default=True, help="logical CPU devices to run on")
+@click.option("--devices", type=click.IntRange(1, 1024), default=2, show_default=True, help="logical CPU devices to run on")
+@options.allow_files
 @options.as_json
-def validate(a: str, b: str, signature: str | None, numerics: str, devices: int, as_json: bool) -> int:
+def validate(a: str, b: str, signature: str | None, numerics: str, devices: int, allow_files: bool, as_json: bool) -> int:
     """Is model B the same function as model A?  Exit status 1 if not."""
     from compiler.driver.compare import validate as compare
 
-    verdict = compare(a, b, signature=signature, numerics=numerics, devices=devices)
+    with options.progress(f"validating {b}") as progress:
+        verdict = compare(a, b, signature=signature, numerics=numerics, devices=devices, allow_files=allow_files, progress=progress)
+    options.refuse_unchecked({signature or "serving_default": verdict})
     if as_json:
-        options.print_json({"passed": verdict.passed, "text": str(verdict)})
-    else:
-        click.echo(str(verdict))
+        options.print_json({"passed": verdict.passed, "text": str(verdict), "only_grappler": _only_grappler(verdict)})
+        return 0 if verdict.passed else 1
+    click.echo(str(verdict))
+    if _only_grappler(verdict):
+        click.echo("  note: with Grappler off B is the same; it is TensorFlow's own graph rewrites that change what B computes")
     return 0 if verdict.passed else 1
+
+
+def _only_grappler(verdict: Verdict) -> bool:
+    """Is B wrong only where TensorFlow rewrites it?"""
+    wrong = [d.draw for d in verdict.differences if not d.passes] + [f.partition(": ")[0] for f in verdict.faults]
+    return bool(wrong) and all(where.endswith("Grappler on") for where in wrong)
 
 
 @click.command()
@@ -59,30 +77,35 @@ def validate(a: str, b: str, signature: str | None, numerics: str, devices: int,
 @options.allow_files
 def run(model: str, inputs: str, output: str, signature: str | None, allow_files: bool) -> None:
     """Run MODEL once on the arrays of a .npz file."""
+    arrays = _read_arrays(Path(inputs))
+    options.refuse_unwritable(output)
+
     from compiler.driver.compare import run_model
 
-    result = run_model(model, _read_arrays(Path(inputs)), signature=signature, allow_files=allow_files)
-    target = Path(output)
-    sibling = target.with_name(f".{target.name}.part")
-    try:
-        with sibling.open("wb") as file:
-            np.savez(file, **result.outputs)  # type: ignore[arg-type]
-        sibling.replace(target)
-    except OSError as error:
-        raise CleaveError(f"cannot write {target}: {error.strerror}") from None
-    finally:
-        sibling.unlink(missing_ok=True)
-    for name, array in sorted(result.outputs.items()):
-        click.echo(f"{name}: {array.dtype}{list(array.shape)}")
+    with options.progress(f"running {model}"):
+        result = run_model(model, arrays, signature=signature, allow_files=allow_files)
+    found = {name: _plain(array) for name, array in result.outputs.items()}
+    options.write_whole(Path(output), lambda file: np.savez(file, **found))  # type: ignore[arg-type]
+    for name, array in sorted(found.items()):
+        click.echo(f"{name}: {'string' if array.dtype.kind in 'SO' else array.dtype}{list(array.shape)}")
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+def _plain(array: Array) -> Array:
+    """Strings as numpy's own, which need no pickle; those that end in NUL bytes would lose them, and stay objects."""
+    if array.dtype != object or any(bytes(item).endswith(b"\0") for item in array.flat):
+        return array
+    return array.astype(np.bytes_)
+
+
+def _read_arrays(path: Path) -> dict[str, Array]:
+    if not path.is_file():
+        raise CleaveError(f"{path}: no such file, expected a .npz of arrays by input name")
+    if not zipfile.is_zipfile(path):
+        raise CleaveError(f"{path} is not a .npz archive, expected one of arrays by input name, as numpy.savez writes it")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise CleaveError(f"{path}: no such file, expected a .npz of arrays by input name") from None
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise CleaveError(f"{path} is not a .npz of plain arrays: {error}") from None
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from compiler.backend.executor import GraphExecutor
 from compiler.backend.pool import Pool
-from compiler.driver.compile import Compiled
+from compiler.driver.compile import Compiled, Progress
+from compiler.driver.original import with_original
 from compiler.execution import Array, Artefact, RunResult, RuntimeConfig, SavedModelArtefact
 from compiler.frontend.source import SourceModel, load
 from compiler.ir.errors import CleaveError
@@ -28,6 +29,10 @@ class Side:
     def artefact(self, entry: str) -> Artefact:
         return SavedModelArtefact(self.compiled, entry) if self.compiled is not None else self.source.artefact_of(entry)
 
+    def runnable(self) -> Side:
+        """The same, an `.ir` file's module included."""
+        return self if self.compiled is not None else Side(with_original(self.source))
+
 
 def side_of(model: Any, allow_files: bool = False) -> Side:
     if isinstance(model, Compiled):
@@ -35,9 +40,19 @@ def side_of(model: Any, allow_files: bool = False) -> Side:
     return Side(model if isinstance(model, SourceModel) else load(model, allow_files=allow_files))
 
 
-def validate(a: Any, b: Any, *, signature: str | None = None, numerics: str = "reassociate", devices: int = 1) -> Verdict:
+def validate(
+    a: Any,
+    b: Any,
+    *,
+    signature: str | None = None,
+    numerics: str = "reassociate",
+    devices: int = 1,
+    allow_files: bool = False,
+    progress: Progress = lambda _: None,
+) -> Verdict:
     """The verdict on `b` as a replacement of `a`: the same inputs through both, `a` with Grappler off."""
-    left, right = side_of(a), side_of(b)
+    progress("loading")
+    left, right = side_of(a, allow_files).runnable(), side_of(b, allow_files).runnable()
     entry = chosen_entry(left.source, signature)
     if entry not in right.source.module.entries:
         raise CleaveError(f"{right.source.path} has no signature {entry!r}, expected it as in {left.source.path}")
@@ -45,14 +60,14 @@ def validate(a: Any, b: Any, *, signature: str | None = None, numerics: str = "r
     random = any(has(node, Trait.RANDOM) for g in left.source.module.graphs.values() for node in g)
     inputs = {name: graph.node(name).type for name in graph.inputs}
     with Pool() as pool:
-        validator = Validator(pool, GraphExecutor(pool), numerics, devices)
+        validator = Validator(pool, GraphExecutor(pool), numerics, devices, progress=progress)
         subject = Subject(left.artefact(entry), inputs, left.source.module, entry, random)
         return validator.check(subject, right.artefact(entry))
 
 
 def run_model(model: Any, inputs: Mapping[str, Array], *, signature: str | None = None, allow_files: bool = False) -> RunResult:
     """One call of a model in a child process; its error comes as a CleaveError."""
-    side = side_of(model, allow_files)
+    side = side_of(model, allow_files).runnable()
     entry = chosen_entry(side.source, signature)
     wanted = side.source.module.entries[entry].inputs
     if set(wanted) != set(inputs):

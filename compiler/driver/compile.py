@@ -20,6 +20,7 @@ from compiler.backend.profiles import profile_named
 from compiler.backend.saved_model import Original, copy_saved_model, save
 from compiler.driver.aliases import aliases_of
 from compiler.driver.measure import measure
+from compiler.driver.original import with_original
 from compiler.driver.plan import Plan
 from compiler.driver.planning import GivenShapes, make_plan, representative_sizes
 from compiler.driver.report import PassRun, Report
@@ -232,4 +233,4 @@ def compile_model(
     options = Options(found, wanted, numerics, pipeline, dict(input_shapes or {}), None if dump is None else Path(dump))
     progress("loading")
     source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
-    return compile_source(source, options, validate=validate, profile=profile, progress=progress)
+    return compile_source(with_original(source) if validate else source, options, validate=validate, profile=profile, progress=progress)

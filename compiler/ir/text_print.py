@@ -49,8 +49,11 @@ def _head(module: Module, base_dir: Path | None) -> Iterator[str]:
 
 
 def _path_text(path: Path, base_dir: Path | None) -> str:
-    if base_dir is None or not path.resolve().is_relative_to(base_dir.resolve()):
+    """Relative to `base_dir` where it is below that, else absolute: a reader starts from the file, not from where it was written."""
+    if base_dir is None:
         return path.as_posix()
+    if not path.resolve().is_relative_to(base_dir.resolve()):
+        return path.absolute().as_posix()
     return path.resolve().relative_to(base_dir.resolve()).as_posix()
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from compiler.ir.diff import diff
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
 from compiler.ir.text import write_module
 from compiler.ir.verify import STRUCTURE, verify
+from compiler.ir.weights import Stores
 from compiler.ops.invariants import OPERATIONS
 from compiler.pipeline.base import Context, Pass
 from compiler.pipeline.manager import Silent
@@ -93,27 +96,45 @@ class Limit(Silent):
 
 @dataclass
 class Dump(Silent):
-    """`01-infer-types.ir`, `01-infer-types.diff`, ...: the module after each pass, and what the pass changed in words."""
+    """`01-infer-types.ir`, `01-infer-types.diff`, ...: the module after each pass, and what the pass changed in words.
+
+    Constants that passes computed are in `constants.weights` beside them, once; the model's own weights stay where they are.
+    """
 
     directory: Path
     _before: Module | None = None
+    _CONSTANTS: ClassVar[str] = "constants.weights"
 
     def before_pass(self, position: int, step: Pass, module: Module) -> None:
         if position == 1:
             self._make()
-            write_module(module, self.directory / "00-imported.ir", pack="nothing")
+            self._write(module, "00-imported")
         self._before = module.copy()
 
     def after_pass(self, position: int, step: Pass, module: Module) -> None:
         stem = f"{position:02d}-{step.name}"
-        write_module(module, self.directory / f"{stem}.ir", pack="nothing")
+        self._write(module, stem)
         assert self._before is not None, "before_pass comes first"
         text = "".join(f"{line}\n" for line in diff(self._before, module))
         (self.directory / f"{stem}.diff").write_text(text, encoding="utf-8")
 
+    def _write(self, module: Module, stem: str) -> None:
+        write_module(replace(module, stores=self._kept(module.stores)), self.directory / f"{stem}.ir", pack="nothing")
+
+    def _kept(self, stores: Stores) -> Stores:
+        """The stores, the scratch file as a copy: it goes with the process.  It only grows, so only its new end is copied."""
+        if stores.scratch is None:
+            return stores
+        kept = self.directory / self._CONSTANTS
+        with stores.files[stores.scratch].open("rb") as source, kept.open("ab") as target:
+            source.seek(target.tell())
+            shutil.copyfileobj(source, target)
+        return Stores({**stores.files, stores.scratch: kept})
+
     def _make(self) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            (self.directory / self._CONSTANTS).unlink(missing_ok=True)
         except OSError as error:
             raise CleaveError(f"cannot write dumps to {self.directory}: {error.strerror}") from None
 
