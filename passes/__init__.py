@@ -12,6 +12,7 @@ from passes.canonicalize.fold_constants import FoldConstants
 from passes.canonicalize.freeze_variables import FreezeVariables
 from passes.canonicalize.infer_types import InferTypes
 from passes.canonicalize.inline_calls import InlineCalls
+from passes.canonicalize.order_effects import OrderEffects
 from passes.canonicalize.relax_controls import RelaxControls
 from passes.canonicalize.resolve_shapes import ResolveShapes
 from passes.canonicalize.simplify import Simplify
@@ -26,6 +27,7 @@ from passes.split.partition import Partition
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType(
     {
+        "order-effects": OrderEffects,
         "inline-calls": InlineCalls,
         "freeze-variables": FreezeVariables,
         "relax-controls": RelaxControls,

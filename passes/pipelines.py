@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _CANONICALIZE = (
+    "order-effects",  # a call waits for all it is given; what is inlined waits for control edges
     "inline-calls",  # everything below looks across calls
     "freeze-variables",  # weights become constants that can be folded and divided
+    "order-effects",  # inside what was inlined, too: below, paths of data end
     "relax-controls",  # reads that became constants need no waiting for
     "infer-types",  # symbolic shapes: the rest asks for them
     # each of these makes work for the others

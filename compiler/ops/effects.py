@@ -79,7 +79,8 @@ def has_effect(module: Module, node: Node, bodies: Bodies | None = None) -> bool
         return True
     known = spec(node.op)
     if known is None:
-        return opdefs.is_stateful(node.op)
+        definition = opdefs.get(node.op)  # Assign and its kin on v1 references are not marked stateful
+        return definition is None or definition.is_stateful or any(arg.is_ref for arg in definition.inputs)
     if known.traits & {Trait.STATE_WRITE, Trait.EFFECT, Trait.COLLECTIVE}:
         return True
     return known.has(Trait.RANDOM)

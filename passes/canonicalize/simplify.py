@@ -10,6 +10,7 @@ Select(all true, x, y)                   =>  x            Select(all false, x, y
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,9 @@ class DropIdentity(Rule):
     def pattern(self, op: PatternBuilder, x: Capture) -> Pattern:
         return op.one_of(op.Identity(x), op.StopGradient(x), op.Snapshot(x), op.PreventGradient(x, message=op.Any))
 
+    def check(self, m: Match) -> Refusal | None:
+        return _refusal_of_references((m.type("x"),))
+
     def rewrite(self, op: Builder, m: Match) -> Value:
         return m.x
 
@@ -52,6 +56,9 @@ class DropIdentityN(Rule):
 
     def pattern(self, op: PatternBuilder) -> Pattern:
         return op.IdentityN(op.Rest("xs"))
+
+    def check(self, m: Match) -> Refusal | None:
+        return _refusal_of_references(m.graph.type_of(value) for value in m.values("xs"))
 
     def rewrite(self, op: Builder, m: Match) -> tuple[Value, ...]:
         return m.values("xs")
@@ -190,6 +197,11 @@ def _chosen(condition: Array | None) -> str | None:
     if condition is None or not condition.size or bool(np.all(condition)) != bool(np.any(condition)):
         return None
     return "x" if np.all(condition) else "y"
+
+
+def _refusal_of_references(types: Iterable[TensorType]) -> Refusal | None:
+    """An Identity of a v1 reference is the value at that moment; the reference itself would show later writes."""
+    return Refusal("it reads a reference") if any(t.dtype.endswith("_ref") for t in types) else None
 
 
 def proven_same(left: TensorType, right: TensorType) -> bool:

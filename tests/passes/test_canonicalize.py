@@ -116,6 +116,27 @@ function @inner(%a: f32[2]) -> (r = %r) {
   %c/r = Neg(%c/i/r) : f32[2] from(c/r)
 }""",
     ),
+    "order said by data only is said by control edges": (
+        "order-effects",
+        STATE
+        + """entry @f(%x: f32[2]) -> (y = %x) {
+  %h = Variable() {ref="g"} : resource<f32[2]>[] from(h)
+  %w = AssignVariableOp(%h, %x) {dtype=f32} : () from(w)
+  %r = ReadVariableOp(%h) {dtype=f32} : f32[2] from(r) after(%w)
+  %n = Shape(%r) : i32[1] from(n)
+  %z = Reshape(%x, %n) : f32[2] from(z)
+  %v = AssignVariableOp(%h, %z) {dtype=f32} : () from(v)
+}""",
+        STATE
+        + """entry @f(%x: f32[2]) -> (y = %x) {
+  %h = Variable() {ref="g"} : resource<f32[2]>[] from(h)
+  %w = AssignVariableOp(%h, %x) {dtype=f32} : () from(w)
+  %r = ReadVariableOp(%h) {dtype=f32} : f32[2] from(r) after(%w)
+  %n = Shape(%r) : i32[1] from(n)
+  %z = Reshape(%x, %n) : f32[2] from(z)
+  %v = AssignVariableOp(%h, %z) {dtype=f32} : () from(v) after(%r, %w)
+}""",
+    ),
     "a select that is all true is its first side": (
         "simplify,dce",
         """entry @f(%x: f32[3], %z: f32[]) -> (y = %y) {
@@ -130,6 +151,25 @@ function @inner(%a: f32[2]) -> (r = %r) {
 }
 
 REFUSALS: dict[str, tuple[str, str, str]] = {
+    "reads of what nobody writes have no order": (
+        "order-effects",
+        STATE
+        + """entry @f(%x: f32[2]) -> (a = %a, b = %b) {
+  %h = Variable() {ref="g"} : resource<f32[2]>[] from(h)
+  %a = ReadVariableOp(%h) {dtype=f32} : f32[2] from(a)
+  %b = ReadVariableOp(%h) {dtype=f32} : f32[2] from(b)
+}""",
+        "",
+    ),
+    "the value of a reference is not the reference, and assigning to one is an effect": (
+        "simplify,dce",
+        """entry @f(%x: f32[2]) -> (y = %i) {
+  %v = VariableV2() {dtype=f32, shape=shape[2]} : f32_ref[2] from(v)
+  %i = Identity(%v) : f32[2] from(i)
+  %a = Assign(%v, %x) : f32_ref[2] from(a) after(%i)
+}""",
+        "it reads a reference",
+    ),
     "a select whose chosen side is broadcast stays": (
         "simplify",
         """entry @f(%x: f32[3], %z: f32[]) -> (y = %y) {
