@@ -66,9 +66,12 @@ def _check_request(cluster: str, pipeline: str | None) -> None:
     """What can be known to be wrong before TensorFlow is imported."""
     from compiler.pipeline.text import parse_pipeline
     from cost_model.cluster import Cluster
+    from cost_model.devices import device_name
     from passes import PASSES
 
-    Cluster.parse(cluster)
+    tasks = {device_name(device.name)[:2] for device in Cluster.parse(cluster).devices}
+    if len(tasks) > 1:
+        raise CleaveError(f"cluster {cluster!r} has {len(tasks)} tasks, expected one: a SavedModel is run by one process")
     if pipeline is not None:
         parse_pipeline(pipeline, PASSES)
 

@@ -40,6 +40,8 @@ def print_compiled(compiled: Compiled, measured: Mapping[str, float], output: st
     rows = [(u.device, f"{u.busy_seconds * 1e3:.3f} ms", f"{u.weight_bytes:,}", f"{u.peak_bytes:,}") for u in plan.loads]
     out.print(table("Devices", ["device", "predicted busy", "weight bytes", "peak bytes"], rows))
     out.print(_times(compiled, measured))
+    if report.verdicts and any("/device:CPU:" not in load.device for load in plan.loads):
+        click.echo("checked on this machine's CPUs, whatever device a node is placed on")
     for entry, verdict in report.verdicts.items():
         click.echo(f"{entry}: {verdict}")
     if report.dropped:
