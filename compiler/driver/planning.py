@@ -16,8 +16,8 @@ from cost_model.model import CostModel, Prices
 from cost_model.simulator import Simulation, simulate
 from passes.split.choose import Objective, SplitPlan
 
-BATCH = {Objective.LATENCY: 1, Objective.MEMORY: 1, Objective.THROUGHPUT: 32}
-"""What an unknown leading dimension is planned as."""
+BATCH = {Objective.LATENCY: 8, Objective.MEMORY: 8, Objective.THROUGHPUT: 32}
+"""What an unknown leading dimension is planned as: a small batch; for throughput a full one."""
 LENGTH = 128
 """What any other unknown dimension is planned as."""
 

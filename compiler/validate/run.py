@@ -58,7 +58,9 @@ class Validator:
 
     def check(self, original: Subject, candidate: Artefact, inputs: Sequence[Draw] | None = None) -> Verdict:
         """The verdict on one signature; `inputs` replaces the drawn ones."""
-        config = RuntimeConfig(devices=self.devices, grappler=False)
+        # Bits are compared at one thread: kernels that share work between threads may round differently from call to call.
+        threads = 1 if self.numerics == "exact" else 0
+        config = RuntimeConfig(devices=self.devices, grappler=False, intra_threads=threads, inter_threads=threads)
         self.progress("original")
         chosen, truth = self._originals(original, config, inputs)
         if not chosen:

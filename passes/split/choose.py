@@ -3,6 +3,7 @@
     %y = MatMul(%x, %w) : f32[b,8]   =>   %y = MatMul(%x, %w) {_factors=["n:d"]} : f32[b,8]@[_,d]
 
     minimise  sum over nodes of seconds(strategy)  +  sum over edges of reshard seconds(how the value lies, how it is wanted)
+    latency and memory divide dimensions of static size only: a batch known at run time alone may be 1 then
     memory:   the bytes of constants on the fullest device weigh more than any time (`MEMORY_WEIGHT` seconds per byte)
 
 Seconds are the cost model's, at the module's representative sizes; the minimum is `solve`'s, its bound is kept beside the plan.
@@ -119,6 +120,7 @@ class _Chooser:
     def _enumerate(self) -> None:
         contents = infer_graph(self.module, self.graph).contents
         enumerator = Enumerator(self.module, self.graph, self.mesh, self.costs, Bodies(self.module), in_control_flow(self.graph))
+        enumerator.static_only = self.objective is not Objective.THROUGHPUT
         for name in self.graph.order():
             node = self.graph.node(name)
             if node.op == "Const":

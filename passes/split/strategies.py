@@ -60,6 +60,8 @@ class Enumerator:
     bodies: Bodies
     looped: frozenset[str]
     """Nodes inside v1 control flow."""
+    static_only: bool = False
+    """Divide only dimensions of static size: one known at run time alone, such as the batch, may be 1 then."""
 
     def consider(self, node: Node, operation: Operation) -> Considered:
         whole = self._whole(operation)
@@ -92,14 +94,19 @@ class Enumerator:
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
         """Every assignment of distinct factors to mesh axes, the empty one (replicas) included."""
         factors = {f.name: f for f in rule.splits() if f.kind in _DIVIDED}
-        options = [[None, *(f for f in factors.values() if self._long_enough(f, axis))] for axis in self.mesh.axes]
+        options = [
+            [None, *(f for f in factors.values() if self._long_enough(f, axis) and rule.divides_evenly(f.name, axis.size))]
+            for axis in self.mesh.axes
+        ]
         for chosen in product(*options):
             picked = [(f.name, a.name) for f, a in zip(chosen, self.mesh.axes, strict=True) if f is not None]
             if len({name for name, _ in picked}) == len(picked):
                 yield self._strategy(operation, rule, dict(picked))
 
     def _long_enough(self, factor: Factor, axis: MeshAxis) -> bool:
-        return size_of_dim(factor.size, self.module.sizes) >= axis.size
+        if self.static_only and not isinstance(factor.size, int):
+            return False
+        return size_of_dim(factor.size, self.module.sizes) >= axis.size and factor.divides_into(axis.size)
 
     def _strategy(self, operation: Operation, rule: ShardingRule, assignment: dict[str, str]) -> Strategy:
         operands, results = rule.shardings(assignment)

@@ -60,7 +60,7 @@ def test_four_square_layers_at_a_large_batch_are_split_by_batch() -> None:
         for i in range(4)
     )
     text = f'module "m" facts(typed)\nsize b = 1024\n\nentry @f(%x: f32[b,128]) -> (y = %h3) {{\n{layers}}}\n'
-    assert set(chosen(split(text)[1]).values()) == {"m:d"}
+    assert set(chosen(split(text, objective=Objective.THROUGHPUT)[1]).values()) == {"m:d"}
 
 
 def test_the_solution_is_proven_optimal_on_a_chain() -> None:
