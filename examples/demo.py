@@ -45,7 +45,7 @@ def main(out: Path) -> None:
 
     say("4. The IR before and after")
     show("imported", compiler.load(exported).module, 12)
-    show("compiled", compiled.module, 60)
+    show("compiled", compiled.module, 24)
 
     say("5. An independent client: saved_model_cli, without this project on its path")
     independent(target, held_out[:3], out)
@@ -67,7 +67,8 @@ def independent(model: Path, images: np.ndarray, work: Path) -> None:
     np.save(work / "images.npy", images)
     info = compiler.load(model).signatures["serving_default"]
     (name,) = info.inputs
-    code = "from tensorflow.python.tools.saved_model_cli import main; main()"
+    ours = "; ".join(f"sys.modules[{name!r}] = None" for name in ("compiler", "passes", "cost_model"))  # to import them is an error
+    code = f"import sys; {ours}; from tensorflow.python.tools.saved_model_cli import main; main()"
     command = [sys.executable, "-I", "-c", code, "run", "--dir", str(model), "--tag_set", "serve", "--signature_def", "serving_default"]
     done = subprocess.run([*command, "--inputs", f"{name}=images.npy"], cwd=work, capture_output=True, text=True, check=False)
     print(done.stdout.strip())
@@ -79,7 +80,7 @@ def show(title: str, module: object, most: int) -> None:
     (graph,) = [g for name, g in module.entries.items() if name == "serving_default"]  # type: ignore[attr-defined]
     lines = print_graph(graph).splitlines()
     print(f"-- {title}: {len(graph)} nodes")
-    print("\n".join(line[:200] for line in lines[:most]) + ("\n  ..." if len(lines) > most else ""))
+    print("\n".join(line[:140] for line in lines[:most]) + ("\n  ..." if len(lines) > most else ""))
 
 
 def say(text: str) -> None:
