@@ -50,8 +50,6 @@ def test_it_takes_and_gives_what_its_entry_says(name: str) -> None:
     model, source = zoo.get(name), read(name)
     graph = source.module.entries[model.signature]
     feeds = model.inputs(1, 0)
-    if model.kind == "keras":  # fed by position, under a name of Keras's choosing
-        feeds = dict(zip(graph.inputs, feeds.values(), strict=True))
     assert set(graph.inputs) == set(feeds)
     for key, array in feeds.items():
         assert len(graph.node(key).type.shape or array.shape) == array.ndim
