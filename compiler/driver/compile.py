@@ -139,14 +139,13 @@ def compile_source(
     run_pipeline(module, _passes(options), context, _instruments(options, timing, unsplit, progress))
     plan = make_plan(module, unsplit.module or module, options.cluster, objective, splits)
     work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
+    weakref.finalize(pool, shutil.rmtree, work, ignore_errors=True)  # the pool goes with the compiled model, or with what fails below
     progress("saving")
     saved = save(module, work / "model", original=_original(source), aliases=aliases, profile=profile_named(profile))
     verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
     passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
     report = Report(str(source.path), passes, tuple(context.notes), verdicts, (), saved.dropped)
-    compiled = Compiled(source, module, plan, report, pool, saved.path, aliases)
-    weakref.finalize(compiled, shutil.rmtree, work, ignore_errors=True)
-    return compiled
+    return Compiled(source, module, plan, report, pool, saved.path, aliases)
 
 
 @dataclass
@@ -231,6 +230,7 @@ def compile_model(
         raise CleaveError(f"numerics {numerics!r} is not known, expected exact or reassociate")
     found = cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
     options = Options(found, wanted, numerics, pipeline, dict(input_shapes or {}), None if dump is None else Path(dump))
+    profile_named(profile)
     progress("loading")
     source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
     return compile_source(with_original(source) if validate else source, options, validate=validate, profile=profile, progress=progress)
