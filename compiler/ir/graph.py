@@ -293,8 +293,10 @@ class Graph:
         spared = frozenset(except_by)
         needs = self.needs(old)
         uses = [u for u in needs.data if u.user not in spared]
-        for use in uses:
-            self._set_edge(use.user, use.slot, new)
+        for user, slot in uses:  # the producer is known, so this does not depend on how many operands the user has
+            back = self._nodes._succ[old.node][user][slot]["back"]
+            self._nodes.remove_edge(old.node, user, key=slot)
+            self._nodes.add_edge(new.node, user, key=slot, port=new.port, back=back)
         if needs.outputs:
             self._outputs = tuple(Output(o.name, new) if o.value == old else o for o in self._outputs)
         if uses or needs.outputs:

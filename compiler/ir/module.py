@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.errors import IrError
@@ -93,15 +93,15 @@ class Module:
             raise IrError(f"function @{ref.name} is not in the module, expected one of {sorted(self.functions)[:5]}")
         return self.functions[ref.name]
 
-    def reachable_functions(self, roots: Iterable[Graph] | None = None) -> tuple[str, ...]:
-        """Names of the functions that entries (or `roots`) refer to, directly or not, callees first."""
+    def reachable_functions(self, roots: Iterable[Graph] | None = None, known: Container[str] = ()) -> tuple[str, ...]:
+        """Names of the functions that entries (or `roots`) refer to, directly or not, callees first; none that is `known` or behind it."""
         done: dict[str, None] = {}
         stack = [(graph, iter(_referenced(graph))) for graph in (self.entries.values() if roots is None else roots)]
         on_path: set[str] = set()
         while stack:
             graph, rest = stack[-1]
             for name in rest:
-                if name not in done and name not in on_path:
+                if name not in done and name not in on_path and name not in known:
                     on_path.add(name)
                     body = self.function(FunctionRef(name))
                     stack.append((body, iter(_referenced(body))))

@@ -43,14 +43,15 @@ class Bodies:
     def summary(self, name: str) -> Summary:
         if name not in self.found:
             body = self.module.function(FunctionRef(name))
-            for callee in self.module.reachable_functions([body]):
+            for callee in self.module.reachable_functions([body], self.found):
                 if callee not in self.found:
+                    self.found[callee] = OPAQUE  # what a recursive function finds when it asks for itself
                     self.found[callee] = _summary(self, self.module.function(FunctionRef(callee)))
         return self.found.get(name, OPAQUE)
 
 
 OPAQUE = Summary(False, True, frozenset({ANY_STATE}), frozenset({ANY_STATE}))
-"""A recursive function, met while it is being summarised."""
+"""Nothing may be assumed: a recursive function while it is being summarised."""
 
 
 def is_pure(module: Module, node: Node, bodies: Bodies | None = None) -> bool:

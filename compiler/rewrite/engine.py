@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from compiler.ir.graph import Graph, Value
+from compiler.ir.errors import IrError
+from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.module import Module
 from compiler.ir.types import TensorType, compatible
 from compiler.ops.effects import Bodies
@@ -98,6 +99,8 @@ class _Engine:
     def _try(self, compiled: CompiledRule, root: str) -> bool:
         """Fire the rule at the first way it fits and does not refuse."""
         for match in matches(self.module, self.graph, compiled, root):
+            if match.port is not None and not self._is_read(Value(root, match.port)):
+                continue
             refusal = automatic_refusal(match, self.bodies) or compiled.rule.check(match)
             if refusal is None:
                 if not self.ledger.spend():
@@ -111,31 +114,60 @@ class _Engine:
                 self.ledger.refuse(root, f"{compiled.rule.name}: {refusal}")
         return False
 
+    def _is_read(self, value: Value) -> bool:
+        needs = self.graph.needs(value)
+        return bool(needs.data or needs.outputs)
+
     def _rewrite(self, rule: Rule, match: Match) -> Refusal | None:
         root = self.graph.node(match.root)
-        controls = tuple(dict.fromkeys(c for n in match.matched for c in self.graph.controls(n)))
+        controls = tuple(dict.fromkeys(c for n in match.seen for c in self.graph.controls(n)))
         builder = Builder(self.emitter, match.root, root.device, match.origin, controls)
         readers = self._readers(match.root, max(r.depth for r in self.rules))
-        answer = rule.rewrite(builder, match)
-        if isinstance(answer, Refusal) or (controls and not builder.built):
+        try:
+            answer = rule.rewrite(builder, match)
+        except IrError as error:
+            raise IrError(f"rule {rule.name!r} at {match.root!r}: {error}") from None
+        refusal = answer if isinstance(answer, Refusal) else self._lost(root, answer, controls, builder.built)
+        if refusal is not None or isinstance(answer, Refusal):
             self._discard(builder.built)
-            return answer if isinstance(answer, Refusal) else Refusal("a control edge into it would be lost", match.root)
+            return refusal
         values = (answer,) if isinstance(answer, Value) else answer
+        self._check(rule, match, values)
         self.ledger.change(match.root, f"{rule.name}: {root.op} became {', '.join(self.graph.node(v.node).op for v in values)}")
         self._replace(match, values, builder.built)
         self._push(n for n in (match.root, *builder.built, *readers) if n in self.graph and n not in self.guarded)
         return None
+
+    def _lost(self, root: Node, answer: Value | tuple[Value, ...], controls: Sequence[str], built: list[str]) -> Refusal | None:
+        """What would get lost where existing values take the root's place."""
+        if built:
+            return None
+        if controls:
+            return Refusal("a control edge into it would be lost", root.name)
+        values = (answer,) if isinstance(answer, Value) else answer
+        pinned = root.device and any(self.graph.node(v.node).device != root.device for v in values)
+        return Refusal(f"its place on {root.device} would be lost", root.name) if pinned else None
+
+    def _check(self, rule: Rule, match: Match, values: tuple[Value, ...]) -> None:
+        """A rule that answers with other types, or not for each port, is wrong, and named."""
+        types = self.graph.node(match.root).types
+        wanted = types if match.port is None else types[match.port : match.port + 1]
+        found = tuple(self.graph.type_of(v) for v in values)
+        if len(found) != len(wanted) or not all(map(compatible, found, wanted)):
+            answer, expected = (f"({', '.join(map(str, t))})" for t in (found, wanted))
+            raise IrError(f"rule {rule.name!r} at {match.root!r}: it answers {answer}, expected {expected}")
 
     def _replace(self, match: Match, values: tuple[Value, ...], built: list[str]) -> None:
         graph, root = self.graph, match.root
         if self._transplant(root, values, built):
             self._discard(n for n in match.matched if n != root)
             return
-        for port, value in enumerate(values):
+        for port, value in enumerate(values, match.port or 0):
             self._keep_type(value, graph.node(root).types[port])
             graph.replace_uses(Value(root, port), value)
-        for user in graph.needs(root).control:
-            graph.set_control(user, [*(c for c in graph.controls(user) if c != root), values[0].node])
+        if match.port is None:
+            for user in graph.needs(root).control:
+                graph.set_control(user, [*(c for c in graph.controls(user) if c != root), values[0].node])
         self._discard(match.matched)
 
     def _transplant(self, root: str, values: tuple[Value, ...], built: list[str]) -> bool:
@@ -183,7 +215,8 @@ class _Engine:
 
 
 def _better(new: TensorType, old: TensorType) -> TensorType:
-    """The same value's two types: the one that knows more."""
-    if new.shape is None or (compatible(new, old) and old.shape is not None and any(d is None for d in new.shape)):
-        return old if compatible(new, old) else new
-    return new
+    """What two types of one value know together; where both know, the new one."""
+    handle = new.handle if new.handle is not None else old.handle
+    if new.shape is None or old.shape is None:
+        return replace(new, shape=old.shape if new.shape is None else new.shape, handle=handle)
+    return replace(new, shape=tuple(o if n is None else n for n, o in zip(new.shape, old.shape, strict=True)), handle=handle)

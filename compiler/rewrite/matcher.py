@@ -38,6 +38,8 @@ class Match:
     graph: Graph
     root: str
     state: _State
+    port: int | None = None
+    """The one output of the root that the pattern speaks of; None: all of them."""
 
     def __getattr__(self, name: str) -> Value:
         if name.startswith("_"):
@@ -95,6 +97,11 @@ class Match:
         return tuple(dict.fromkeys(n for n in self.state.nodes.values() if n not in self.state.shared))
 
     @property
+    def seen(self) -> tuple[str, ...]:
+        """Every node of the pattern, shared ones too."""
+        return tuple(dict.fromkeys(self.state.nodes.values()))
+
+    @property
     def origin(self) -> tuple[str, ...]:
         names = dict.fromkeys(o for n in self.matched for o in self.graph.node(n).origin)
         return tuple(names) or self.graph.node(self.root).origin
@@ -106,15 +113,17 @@ def _as_tuple(value: object) -> object:
 
 def matches(module: Module, graph: Graph, compiled: CompiledRule, root: str) -> Iterator[Match]:
     """Every way the pattern fits with this root."""
-    for state in _fit_root(graph, compiled.root, root, _State()):
-        yield Match(module, graph, root, state)
+    for port, pattern in _roots(compiled.root):
+        if port is None or port < len(graph.node(root).types):
+            for state in _fit_node(graph, pattern, root, _State()):
+                yield Match(module, graph, root, state, port)
 
 
 def automatic_refusal(match: Match, bodies: Bodies) -> Refusal | None:
     """Why the match may not be rewritten whatever the rule: see `rule`."""
     graph, among = match.graph, frozenset(match.matched)
     device = graph.node(match.root).device
-    for name in match.matched:
+    for name in match.seen:
         node = graph.node(name)
         if not is_pure(match.module, node, bodies):
             return Refusal(f"{node.op} is not pure", name)
@@ -122,21 +131,22 @@ def automatic_refusal(match: Match, bodies: Bodies) -> Refusal | None:
             continue
         if node.device != device:
             return Refusal(f"{node.op} is on {node.device or 'no device'}, {match.root} on {device or 'none'}", name)
-        other = graph.outsider(name, among)
+        other = graph.outsider(name, among) if name in among else None
         if other is not None:
             return Refusal(f"{node.op} is also needed by {other}", name)
     return None
 
 
-def _fit_root(graph: Graph, pattern: Pattern, root: str, state: _State) -> Iterator[_State]:
+def _roots(pattern: Pattern) -> Iterator[tuple[int | None, NodePattern]]:
+    """What may stand at the root, and the port it speaks of."""
     match pattern:
         case OneOf(alternatives=alternatives):
             for alternative in alternatives:
-                yield from _fit_root(graph, alternative, root, state)
-        case PortPattern(node=node):
-            yield from _fit_node(graph, node, root, state)
+                yield from _roots(alternative)
+        case PortPattern(node=node, port=port):
+            yield port, node
         case NodePattern():
-            yield from _fit_node(graph, pattern, root, state)
+            yield None, pattern
 
 
 def _fit(graph: Graph, pattern: Pattern, value: Value, state: _State) -> Iterator[_State]:
@@ -204,7 +214,7 @@ def _attributes_fit(pattern: NodePattern, node: Node) -> bool:
     if pattern.others_free:
         return True
     rest = [(n, a) for n, a in node.attrs.items() if n not in pattern.attrs]
-    return all(_is_dtype(a) or (n in known and _same(a, known[n])) for n, a in rest)
+    return all(_same(a, known[n]) if n in known else _is_dtype(a) for n, a in rest)
 
 
 def _same(found: Attr, wanted: object) -> bool:

@@ -19,11 +19,13 @@ The parameters of `pattern` after `op` are captures: each stands for one value, 
     op.Transpose(x, p, shared=True)      others may need this node too: it stays, the match only looks through it
 
 An attribute that a pattern does not name must have its default; one without a default (`strides`) must be named, unless it is a dtype,
-which the types say.  So an attribute the rule has never heard of means no match.  Operands of a commutative op are tried both ways round.
+which the types say (`DstT`; but `out_type` of Shape has a default).  So an attribute the rule has never heard of means no match.
+Operands of a commutative op are tried both ways round.
 
 What every rule is spared from checking (`matcher.automatic_refusal`): an interior node must be pure, on the root's device and wanted by
-nobody outside the match.  Control edges into matched nodes are carried over to every node that the rewrite builds; where it builds none and
-there are such edges, the rule is refused.  Constants are exempt: they are copied by reference, never consumed.
+nobody outside the match (a `shared` one may be wanted).  Control edges into matched nodes are carried over to every node that the rewrite
+builds; where it builds none and there are such edges, or a device pin that the value put in its place has not, the rule is refused.
+Constants are exempt: they are copied by reference, never consumed.
 """
 
 from __future__ import annotations
@@ -169,7 +171,8 @@ class Rule(ABC):
 
     @abstractmethod
     def rewrite(self, op: Builder, m: Match) -> Value | tuple[Value, ...] | Refusal:
-        """The values that replace the root's (one for each port), existing ones or built by `op.Name(...)`."""
+        """The values that replace the root's, existing ones or built by `op.Name(...)`: one for each port of the root, in order; a single
+        one where the root has one output or the pattern is a port, `op.Split(axis, x)[1]`.  Refuse before building."""
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,20 @@
 
     %c = Call(%x) {f=@g}          =>   %c/add = AddV2(%x, ...)          function @g(%a) -> (y = %add) { %add = AddV2(%a, ...) }
 
-Bodies of a `kind` (outlined ones) and those marked `_noinline` stay calls.  A new name is the
-call's scopes, then the body's name.
+Bodies of a `kind` (outlined ones) and those marked `_noinline` stay calls, and so do bodies called from several places once `most_copies`
+nodes were copied: functions that call functions twice are exponential.  A new name is the call's scopes, then the body's name.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from compiler.ir.dims import Dim, substitute, symbols
 from compiler.ir.graph import INPUT, FunctionRef, Graph, Node, Value
-from compiler.ir.module import Module
+from compiler.ir.module import Module, function_refs
 from compiler.ir.types import TensorType
 from compiler.ops.effects import Bodies, has_effect, reads
 from compiler.ops.regions import in_control_flow
@@ -31,18 +32,37 @@ class InlineCalls(Pass):
 
     name = "inline-calls"
     breaks = frozenset({CANONICAL, TYPED})
+    most_copies: int = 200_000
 
     def run(self, module: Module, context: Context) -> None:
         bodies = Bodies(module)
-        for name in module.reachable_functions():
-            _inline_all(module, module.functions[name], context, bodies)
-        for entry in module.entries.values():
-            _inline_all(module, entry, context, bodies)
+        names = module.reachable_functions()
+        graphs = [*(module.functions[name] for name in names), *module.entries.values()]
+        budget = _Budget(self.most_copies, Counter(ref.name for graph in graphs for node in graph for ref in function_refs(node)))
+        for graph in graphs:
+            _inline_all(module, graph, context, bodies, budget)
         needed = frozenset(module.reachable_functions())
         module.functions = {name: body for name, body in module.functions.items() if name in needed}
 
 
-def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies) -> None:
+@dataclass
+class _Budget:
+    """How many more nodes may be copied because a body is wanted in several places."""
+
+    left: int
+    calls: Counter[str]
+    """Of each body, before anything is inlined: in the nodes of all graphs."""
+
+    def refusal(self, body: Graph) -> str:
+        if self.calls[body.name] > 1 and len(body) > self.left:
+            return f"@{body.name} is called from {self.calls[body.name]} places, and too many nodes were copied already"
+        return ""
+
+    def take(self, body: Graph) -> None:
+        self.left -= len(body) if self.calls[body.name] > 1 else 0
+
+
+def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, budget: _Budget) -> None:
     guarded = in_control_flow(graph)
     for name in graph.order():
         node = graph.node(name)
@@ -50,10 +70,11 @@ def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies) 
         if not has(node, Trait.CALL) or not isinstance(ref, FunctionRef):
             continue
         body = module.function(ref)
-        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node)
+        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node) or budget.refusal(body)
         if refusal:
             context.refuse(name, refusal)
         elif context.spend():
+            budget.take(body)
             _inline(module, graph, node, body, bodies)
             context.change(name, f"inlined @{body.name}")
 

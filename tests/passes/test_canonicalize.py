@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.execution import ModuleExecutor
+from compiler.ir.errors import IrError
 from compiler.ir.graph import Graph, Value
 from compiler.ir.module import Module
 from compiler.ir.types import DType, TensorType
@@ -278,6 +279,42 @@ def test_thousands_of_equal_nodes_become_one_in_linear_time() -> None:
         return time.process_time() - started
 
     assert seconds(8000) < 16 * max(seconds(1000), 0.01)  # 8 where it is linear, 64 where it is quadratic
+
+
+# ---- inline-calls at scale
+
+
+def test_functions_that_call_functions_twice_do_not_explode() -> None:
+    deep = "".join(
+        f"""function @g{k}(%x: f32[3]) -> (y = %b) {{
+  %a = Call(%x) {{f=@g{k - 1}}} : f32[3] from(a)
+  %b = Call(%a) {{f=@g{k - 1}}} : f32[3] from(b)
+}}
+"""
+        for k in range(1, 41)
+    )
+    text = f"""{HEAD}entry @f(%x: f32[3]) -> (y = %y) {{
+  %y = Call(%x) {{f=@g40}} : f32[3] from(y)
+}}
+function @g0(%x: f32[3]) -> (y = %y) {{
+  %y = Relu(%x) : f32[3] from(r)
+}}
+{deep}"""
+    module, context = run(text, "inline-calls{most-copies=1000}")
+    assert sum(len(graph) for graph in module.graphs.values()) < 2000
+    assert any("too many nodes were copied already" in note.what for note in context.notes)
+
+
+def test_functions_that_call_each_other_are_an_error_in_words() -> None:
+    text = "".join(
+        f"""function @{name}(%x: f32[3]) -> (y = %y) {{
+  %y = Call(%x) {{f=@{other}}} : f32[3] from(y)
+}}
+"""
+        for name, other in (("g", "h"), ("h", "g"))
+    )
+    with pytest.raises(IrError, match="functions call each other in a cycle"):
+        run(f"{HEAD}entry @f(%x: f32[3]) -> (y = %y) {{\n  %y = Call(%x) {{f=@g}} : f32[3] from(y)\n}}\n{text}", "inline-calls,cse,dce")
 
 
 # ---- fold-constants, by TensorFlow's kernels
