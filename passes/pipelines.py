@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_CANONICALIZE = (
+_INLINE = (
     "order-effects",  # a call waits for all it is given; what is inlined waits for control edges
     "inline-calls",  # everything below looks across calls
-    "freeze-variables",  # weights become constants that can be folded and divided
+)
+_FREEZE = ("freeze-variables",)  # weights become constants that can be folded and divided; oneDNN then rounds differently
+_CLEAN = (
     "order-effects",  # inside what was inlined, too: below, paths of data end
     "relax-controls",  # reads that became constants need no waiting for
     "infer-types",  # symbolic shapes: the rest asks for them
@@ -33,7 +35,7 @@ _SCHEDULE = (
 
 PIPELINES: Mapping[str, str] = MappingProxyType(
     {
-        "default": ",".join((*_CANONICALIZE, *_FUSE, *_SPLIT, *_SCHEDULE)),
-        "exact": ",".join((*_CANONICALIZE, *_SCHEDULE)),  # bit for bit: nothing that could round differently
+        "default": ",".join((*_INLINE, *_FREEZE, *_CLEAN, *_FUSE, *_SPLIT, *_SCHEDULE)),
+        "exact": ",".join((*_INLINE, *_CLEAN, *_SCHEDULE)),  # bit for bit: nothing that could round differently
     }
 )

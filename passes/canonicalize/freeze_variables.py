@@ -3,7 +3,7 @@
     %h = Variable() {ref="w"}   %r = ReadVariableOp(%h)   =>   %r = Const() {value=weight(...)}
 
 Writes are looked for in every graph of the module, through bodies and aliases; a write by a signature that is kept as it is counts too.
-The value stays a reference into the checkpoint.
+The value stays a reference into the checkpoint.  Not exact: oneDNN packs constant weights and takes other kernels (last bit, measured).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.module import Module, Variable
 from compiler.ir.weights import literal_type
 from compiler.ops.effects import ANY_STATE, Bodies, handle_of, writes
-from compiler.pipeline.base import CANONICAL, Context, Pass
+from compiler.pipeline.base import CANONICAL, Context, Numerics, Pass
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class FreezeVariables(Pass):
 
     name = "freeze-variables"
     breaks = frozenset({CANONICAL})
+    numerics = Numerics.REASSOCIATES
 
     def run(self, module: Module, context: Context) -> None:
         bodies = Bodies(module)

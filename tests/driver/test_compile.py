@@ -58,6 +58,11 @@ def test_two_compiles_give_the_same_folder(compiled: compiler.Compiled, exported
     assert compiled.plan.to_json() == again.plan.to_json()
 
 
+def test_exact_numerics_keep_every_bit(exported: Path) -> None:
+    found = compiler.compile_model(exported, cluster="cpu:2", numerics="exact")
+    assert found.report.valid, str(found.report)
+
+
 def test_memory_divides_the_weights(exported: Path) -> None:
     found = compiler.compile_model(exported, cluster="cpu:2", objective="memory")
     assert found.report.valid
