@@ -66,8 +66,15 @@ class Validator:
         if not chosen:
             return Verdict(self.numerics, faults=(f"the original fails on every input drawn: {truth[0].error}",))
         accepted = [(draw, result) for draw, result in zip(chosen, truth, strict=True) if result.error is None]
-        session = _Session(self, original, candidate, config, accepted)
-        return session.verdict(refused=[(d, r) for d, r in zip(chosen, truth, strict=True) if r.error is not None])
+        refused = [(draw, result) for draw, result in zip(chosen, truth, strict=True) if result.error is not None]
+        if refused and any(result.variables for _, result in accepted):
+            accepted = self._undisturbed(original, config, [draw for draw, _ in accepted])
+        return _Session(self, original, candidate, config, accepted).verdict(refused)
+
+    def _undisturbed(self, original: Subject, config: RuntimeConfig, accepted: Sequence[Draw]) -> list[tuple[Draw, RunResult]]:
+        """The original once more without what it refuses: a call that fails half-way leaves some of its writes behind."""
+        results = self.run(original.artefact, accepted, config)
+        return [(draw, result) for draw, result in zip(accepted, results, strict=True) if result.error is None]
 
     def _originals(self, original: Subject, config: RuntimeConfig, given: Sequence[Draw] | None) -> tuple[list[Draw], list[RunResult]]:
         """Draws that the original accepts, and what it answers; other lengths are tried until it accepts one."""
@@ -125,16 +132,27 @@ class _Session:
         for name in sorted(truth.outputs):
             yield self._judge(k, name, label, draw, truth.outputs[name], result.outputs[name])
         before, after = truth.variables or {}, result.variables or {}
-        for name in sorted(before.keys() & after.keys()):
-            fault = compare.structure_fault(before[name], after[name]) or self._state_fault(before[name], after[name])
+        for name in sorted(before):
+            if name in after:
+                fault = compare.structure_fault(before[name], after[name]) or self._state_fault(before[name], after[name])
+            else:
+                fault = "is gone, and the original writes it" if self._is_written(name) else ""
             if fault:
                 yield Difference(f"variable {name}", label, fault=fault)
 
+    def _is_written(self, name: str) -> bool:
+        """Does the variable change from call to call?  One that never does may have become a constant."""
+        states = [r.variables[name] for _, r in self.accepted if r.variables and name in r.variables]
+        return any(compare.exact_fault(states[0], state) for state in states[1:])
+
     def _state_fault(self, before: Array, after: Array) -> str:
+        if self.original.random and compare.is_float(before):
+            return ""
         if self.validator.numerics == "exact" or not compare.is_float(before):
             return compare.exact_fault(before, after)
         apart = compare.distance(before, after)
-        return f"differs by {apart:.2e} after the call" if apart > compare.result_floor(before) else ""
+        differs = f"differs by {apart:.2e} after the call" if apart > compare.result_floor(before) else ""
+        return compare.special_fault(before, after) or differs
 
     def _judge(self, k: int, name: str, label: str, draw: Draw, truth: Array, found: Array) -> Difference:
         fault = compare.structure_fault(truth, found)
