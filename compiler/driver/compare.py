@@ -14,9 +14,7 @@ from compiler.driver.original import with_original
 from compiler.execution import Array, Artefact, RunResult, RuntimeConfig, SavedModelArtefact
 from compiler.frontend.source import SourceModel, load
 from compiler.ir.errors import CleaveError
-from compiler.ops.registry import has
-from compiler.ops.spec import Trait
-from compiler.validate import Subject, Validator, Verdict
+from compiler.validate import Validator, Verdict, subject
 
 
 @dataclass(frozen=True)
@@ -56,13 +54,9 @@ def validate(
     entry = chosen_entry(left.source, signature)
     if entry not in right.source.module.entries:
         raise CleaveError(f"{right.source.path} has no signature {entry!r}, expected it as in {left.source.path}")
-    graph = left.source.module.entries[entry]
-    random = any(has(node, Trait.RANDOM) for g in left.source.module.graphs.values() for node in g)
-    inputs = {name: graph.node(name).type for name in graph.inputs}
     with Pool() as pool:
         validator = Validator(pool, GraphExecutor(pool), numerics, devices, progress=progress)
-        subject = Subject(left.artefact(entry), inputs, left.source.module, entry, random)
-        return validator.check(subject, right.artefact(entry))
+        return validator.check(subject(left.artefact(entry), left.source.module, entry), right.artefact(entry))
 
 
 def run_model(model: Any, inputs: Mapping[str, Array], *, signature: str | None = None, allow_files: bool = False) -> RunResult:

@@ -28,13 +28,11 @@ from compiler.execution import ModuleExecutor, SavedModelArtefact
 from compiler.frontend.source import SourceModel, load
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
-from compiler.ops.registry import has
-from compiler.ops.spec import Trait
 from compiler.pipeline.base import Context, Pass
 from compiler.pipeline.instruments import Dump, Reproducer, ShowPass, Timing, VerifyEach
 from compiler.pipeline.manager import Instrument, Silent, Step, run_pipeline
 from compiler.pipeline.text import parse_pipeline
-from compiler.validate import Subject, Validator, Verdict
+from compiler.validate import Validator, Verdict, subject
 from cost_model.cluster import Cluster
 from passes import PASSES
 from passes.pipelines import PIPELINES
@@ -186,11 +184,8 @@ def validate_entries(
     validator = Validator(pool, executor, options.numerics, devices, progress=progress)
     verdicts = {}
     for entry in module.entries:
-        original = source.module.entries[entry]
-        inputs = {name: original.node(name).type for name in original.inputs}
-        random = any(has(node, Trait.RANDOM) for g in source.module.graphs.values() for node in g)
-        subject = Subject(source.artefact_of(entry), inputs, source.module, entry, random)
-        verdicts[entry] = validator.check(subject, SavedModelArtefact(artefact, entry))
+        original = subject(source.artefact_of(entry), source.module, entry)
+        verdicts[entry] = validator.check(original, SavedModelArtefact(artefact, entry))
     return verdicts
 
 

@@ -17,6 +17,8 @@ from compiler.execution import Array, Artefact, Executor, ModuleExecutor, RunRes
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
 from compiler.ir.types import TensorType
+from compiler.ops.registry import has
+from compiler.ops.spec import Trait
 from compiler.validate import compare
 from compiler.validate.compare import Difference
 from compiler.validate.double import to_double
@@ -42,6 +44,15 @@ class Subject:
     entry: str = "serving_default"
     random: bool = False
     """Draws from a hidden random stream: values can't be compared, only structure."""
+
+
+def subject(artefact: Artefact, module: Module, entry: str) -> Subject:
+    """The side that `artefact` runs, with what `module` says of its entry: nothing that only other entries reach counts."""
+    graph = module.entries[entry]
+    functions = {name: module.functions[name] for name in module.reachable_functions((graph,))}
+    part = replace(module, entries={entry: graph}, functions=functions)
+    random = any(has(node, Trait.RANDOM) for g in part.graphs.values() for node in g)
+    return Subject(artefact, {name: graph.node(name).type for name in graph.inputs}, part, entry, random)
 
 
 @dataclass

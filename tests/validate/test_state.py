@@ -8,8 +8,10 @@ import pytest
 
 from compiler.execution import Array, Arrays, GraphDefArtefact, RunError, RunResult
 from compiler.ir.dims import symbol
+from compiler.ir.text import parse_module
 from compiler.ir.types import DType, TensorType
-from compiler.validate import Subject, Validator, Verdict
+from compiler.validate import Subject, Validator, Verdict, subject
+from compiler.validate.double import to_double
 
 Step = Callable[[Array, dict[str, Array]], dict[str, Array]]
 
@@ -39,8 +41,8 @@ def counts(x: Array, state: dict[str, Array]) -> dict[str, Array]:
 
 def verdict(original: Step, candidate: Step, *, random: bool = False, numerics: str = "reassociate") -> Verdict:
     executor = Stateful({"original": original, "candidate": candidate}, ("n",))
-    subject = Subject(GraphDefArtefact("original", {}, {}), {"x": TensorType(DType("float32"), (symbol("b"), 4))}, random=random)
-    return Validator(executor, None, numerics).check(subject, GraphDefArtefact("candidate", {}, {}))  # type: ignore[arg-type]
+    original_subject = Subject(GraphDefArtefact("original", {}, {}), {"x": TensorType(DType("float32"), (symbol("b"), 4))}, random=random)
+    return Validator(executor, None, numerics).check(original_subject, GraphDefArtefact("candidate", {}, {}))  # type: ignore[arg-type]
 
 
 def forgets(x: Array, state: dict[str, Array]) -> dict[str, Array]:
@@ -94,3 +96,27 @@ def test_drawn_floats_in_a_variable_are_not_compared() -> None:
 
     assert verdict(draws, draws, random=True).passed
     assert not verdict(draws, draws).passed
+
+
+TWO = """module "m" facts(typed)
+
+entry @draws(%x: f32[b,4]) -> (y = %c) {
+  %c = Call(%x) {f=@noise} : f32[b,4] from(c)
+}
+entry @plain(%x: f32[b,4]) -> (y = %y) {
+  %y = AddV2(%x, %x) : f32[b,4] from(y)
+}
+function @noise(%x: f32[b,4]) -> (y = %y) {
+  %s = Shape(%x) : i32[2] from(s)
+  %r = RandomUniform(%s) {dtype=f32} : f32[b,4] from(r)
+  %y = NoSuchOp(%x, %r) : f32[b,4] from(y)
+}
+"""
+
+
+def test_what_only_other_entries_do_does_not_count() -> None:
+    module, artefact = parse_module(TWO), GraphDefArtefact("original", {}, {})
+    draws, plain = (subject(artefact, module, entry) for entry in ("draws", "plain"))
+    assert draws.random and not plain.random
+    assert plain.module is not None and not plain.module.functions
+    assert isinstance(to_double(module), str) and not isinstance(to_double(plain.module), str)
