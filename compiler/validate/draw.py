@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,10 +19,14 @@ _WORDS = (b"", b"a", b"the", b"def f(x): return x", b"\xc3\xa9t\xc3\xa9", b"12 3
 
 @dataclass(frozen=True)
 class Scheme:
-    """How open sizes are filled: `length` for unknown dimensions but the first (None: the batch size too), a shape for unknown ranks."""
+    """How open sizes are filled: `length` for unknown dimensions but the first (None: the batch size too), a shape for unknown ranks.
+
+    `positive`: no value is 0 or less, for models that assert it.
+    """
 
     length: int | None
     scalars: bool = False
+    positive: bool = False
 
 
 SCHEMES = (Scheme(5), Scheme(None), Scheme(16), Scheme(64), Scheme(None, scalars=True), Scheme(5, scalars=True), Scheme(1000))
@@ -60,7 +64,12 @@ def _leading_symbols(inputs: Mapping[str, TensorType]) -> frozenset[str]:
 
 
 def schemes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
-    """The schemes that differ for these inputs."""
+    """The schemes that differ for these inputs, and each again with positive values."""
+    found = _open_sizes(inputs)
+    return (*found, *(replace(scheme, positive=True) for scheme in found))
+
+
+def _open_sizes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
     unknown_ranks = any(t.shape is None for t in inputs.values())
     lengths = any(not isinstance(d, int) for t in inputs.values() for d in (t.shape or ())[1:])
     if not lengths:
@@ -71,7 +80,14 @@ def schemes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
 def _arrays(
     inputs: Mapping[str, TensorType], leading: frozenset[str], batch: int, scheme: Scheme, rng: np.random.Generator
 ) -> dict[str, Array]:
-    return {name: _array(type_, _shape(type_, leading, batch, scheme), rng) for name, type_ in inputs.items()}
+    arrays = {name: _array(type_, _shape(type_, leading, batch, scheme), rng) for name, type_ in inputs.items()}
+    return {name: _positive(array) for name, array in arrays.items()} if scheme.positive else arrays
+
+
+def _positive(array: Array) -> Array:
+    if array.dtype.kind in "iu":
+        return array + np.ones((), array.dtype)
+    return np.abs(array) + np.asarray(2.0**-10, array.dtype) if array.dtype.kind == "f" else array
 
 
 def _shape(type_: TensorType, leading: frozenset[str], batch: int, scheme: Scheme) -> tuple[int, ...]:

@@ -1,5 +1,7 @@
 """Inputs that are drawn, arrays that are compared, verdicts on tampered models."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,12 +31,18 @@ def test_two_batches_and_special_values_are_drawn() -> None:
 
 
 def test_open_lengths_and_ranks_are_tried_in_several_ways() -> None:
-    assert len(schemes(IMAGE)) == 1
+    assert schemes(IMAGE) == (SCHEMES[0], replace(SCHEMES[0], positive=True))
     sequence = {"x": TensorType(DType("float32"), (symbol("b"), symbol("n")))}
     shapes = {draws(sequence, s)[1].inputs["x"].shape for s in schemes(sequence)}
     assert {(3, 5), (3, 3), (3, 16)} <= shapes
     unknown = {"x": TensorType(DType("float32"), None)}
     assert {draws(unknown, s)[0].inputs["x"].ndim for s in schemes(unknown)} == {0, 1}
+
+
+def test_a_model_that_asserts_positive_values_gets_some() -> None:
+    ordinary = draws(IMAGE, schemes(IMAGE)[-1])[:2]
+    assert all(np.all(array > 0) for draw in ordinary for array in draw.inputs.values())
+    assert [draw.inputs["n"].dtype for draw in ordinary] == [np.int32, np.int32]
 
 
 @pytest.mark.parametrize(
