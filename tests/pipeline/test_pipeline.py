@@ -207,3 +207,26 @@ def test_a_limit_stops_rewriting_and_names_the_pass_of_a_rewrite() -> None:
     run_pipeline(stopped, steps, context, [Limit(context, 1)])
     (graph,) = stopped.entries.values()
     assert "i" not in graph and "z" in graph
+
+
+@pytest.mark.tf
+def test_a_reproducer_runs_again_as_the_command_it_names(tmp_path: Path) -> None:
+    from compiler.driver.passes import optimise
+
+    text = TEXT.replace("%y = Sub(%r, %x)", "%c = Const() {value=splat(f32[3], 2.0)} : f32[3] from(c)\n  %y = Sub(%r, %c)")
+    missing = text.replace(" facts(typed)", "")
+
+    class Fails(Reproducer):
+        """Fails after the pass, as a verifier would."""
+
+        def after_pass(self, position: int, step: Pass, module: Module) -> None:
+            raise CleaveError("something is wrong")
+
+    with pytest.raises(CleaveError, match=r"reproducer\.ir --pipeline fold-constants"):
+        run_pipeline(parse_module(text), parse_pipeline("fold-constants", PASSES), Context(), [Fails(tmp_path)])
+    pipeline, module = read_document(tmp_path / "reproducer.ir")
+    assert pipeline is not None and print_module(module) == print_module(parse_module(text))
+    optimise(module, pipeline, "cpu:1", dump=tmp_path / "again")
+    assert sorted(p.name for p in (tmp_path / "again").iterdir()) == ["00-imported.ir", "01-fold-constants.diff", "01-fold-constants.ir"]
+    with pytest.raises(CleaveError, match=r"needs a module that is typed"):
+        optimise(parse_module(missing), pipeline, "cpu:1")
