@@ -22,6 +22,11 @@ _FUSE = (
     "fold-transpose",
     "repeat(simplify,fold-constants,infer-types,cse,dce)",  # the folded weights, and what the rewrites left behind
 )
+_OUTLINE = (
+    "outline-layer-norm",  # before activations: its reciprocal root is none of theirs
+    "outline-attention",
+    "outline-activation",
+)
 _SPLIT = (
     "choose",  # annotate
     "partition",  # materialise
@@ -36,6 +41,8 @@ _SCHEDULE = (
 PIPELINES: Mapping[str, str] = MappingProxyType(
     {
         "default": ",".join((*_INLINE, *_FREEZE, *_CLEAN, *_FUSE, *_SPLIT, *_SCHEDULE)),
+        # To read a model by its functions.  Not in the default order: a call is not divided yet, so it would be opened again at once.
+        "outline": ",".join((*_INLINE, *_FREEZE, *_CLEAN, *_FUSE, *_OUTLINE, "infer-types", "dce")),
         "exact": ",".join((*_INLINE, *_CLEAN, *_SCHEDULE)),  # bit for bit: nothing that could round differently
     }
 )

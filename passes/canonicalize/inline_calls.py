@@ -2,8 +2,9 @@
 
     %c = Call(%x) {f=@g}          =>   %c/add = AddV2(%x, ...)          function @g(%a) -> (y = %add) { %add = AddV2(%a, ...) }
 
-Bodies of a `kind` (outlined ones) and those marked `_noinline` stay calls, and so do bodies called from several places once `most_copies`
-nodes were copied: functions that call functions twice are exponential.  A new name is the call's scopes, then the body's name.
+Bodies of a `kind` (outlined ones) stay calls unless `kinds` is on, which undoes outlining.  So do those marked `_noinline`, and bodies
+called from several places once `most_copies` nodes were copied: functions that call functions twice are exponential.  A new name is the
+call's scopes, then the body's name.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class InlineCalls(Pass):
     name = "inline-calls"
     breaks = frozenset({CANONICAL, TYPED})
     most_copies: int = 200_000
+    kinds: bool = False
 
     def run(self, module: Module, context: Context) -> None:
         bodies = Bodies(module)
@@ -40,7 +42,7 @@ class InlineCalls(Pass):
         graphs = [*(module.functions[name] for name in names), *module.entries.values()]
         budget = _Budget(self.most_copies, Counter(ref.name for graph in graphs for node in graph for ref in function_refs(node)))
         for graph in graphs:
-            _inline_all(module, graph, context, bodies, budget)
+            _inline_all(module, graph, context, bodies, budget, self.kinds)
         needed = frozenset(module.reachable_functions())
         module.functions = {name: body for name, body in module.functions.items() if name in needed}
 
@@ -62,7 +64,7 @@ class _Budget:
         self.left -= len(body) if self.calls[body.name] > 1 else 0
 
 
-def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, budget: _Budget) -> None:
+def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, budget: _Budget, kinds: bool) -> None:
     guarded = in_control_flow(graph)
     for name in graph.order():
         node = graph.node(name)
@@ -70,7 +72,7 @@ def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, 
         if not has(node, Trait.CALL) or not isinstance(ref, FunctionRef):
             continue
         body = module.function(ref)
-        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node) or budget.refusal(body)
+        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node, kinds) or budget.refusal(body)
         if refusal:
             context.refuse(name, refusal)
         elif context.spend():
@@ -79,10 +81,10 @@ def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, 
             context.change(name, f"inlined @{body.name}")
 
 
-def _refusal(graph: Graph, body: Graph, node: Node) -> str:
+def _refusal(graph: Graph, body: Graph, node: Node, kinds: bool) -> str:
     if body is graph:
         return f"@{body.name} calls itself"
-    if "kind" in body.attrs:
+    if "kind" in body.attrs and not kinds:
         return f"@{body.name} is outlined as {body.attrs['kind']!r}"
     if body.attrs.get("_noinline") is True:
         return f"@{body.name} is marked _noinline"
