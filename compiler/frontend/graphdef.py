@@ -13,6 +13,7 @@ first, and only an edge from NextIteration to Merge may close a cycle.  Shapes a
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Splat, Tensor, WeightRef, literal_type
 from compiler.ops import opdefs
 
+_RUNNING_NUMBER = re.compile(r"_\d+(___redundant_placeholder\d+)$")
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 REFERENCES = ("VariableV2", "Variable")
 VARIABLES = ("VarHandleOp", *REFERENCES)
@@ -77,13 +79,15 @@ class Importer:
         name = proto.signature.name
         attrs = attrs_of(name, proto.attr, self.module.stores, name)
         graph = Graph(self.names.of(name), {k: a for k, a in attrs.items() if k in _FUNCTION_ATTRS})
+        renamed = _argument_names(proto)
         for arg in proto.signature.input_arg:
-            graph.add_input(arg.name, TensorType(dtype_of(arg.type)))
+            graph.add_input(renamed[arg.name], TensorType(dtype_of(arg.type)))
         read = {node.name: self._read(node, name) for node in proto.node_def}
         ranges = {node.name: node.ranges for node in read.values()}
 
         def resolve(text: str, where: str) -> Reference:
-            return function_reference(text, ranges, where)
+            reference = function_reference(text, ranges, where)
+            return Reference(renamed.get(reference.node, reference.node), reference.port)
 
         self.add_nodes(graph, list(read.values()), resolve)
         outputs = []
@@ -183,6 +187,17 @@ class Importer:
                 raise CleaveError(f"{graph.name}: {error}") from None
         for name, slot, value in late:
             graph.set_operand(name, slot, value, back=True)
+
+
+def _argument_names(proto: function_pb2.FunctionDef) -> dict[str, str]:
+    """Arguments by their own names, less the running number of the trace, which differs from process to process."""
+    taken = {node.name for node in proto.node_def} | {arg.name for arg in proto.signature.input_arg}
+    found: dict[str, str] = {}
+    for arg in proto.signature.input_arg:
+        plain = _RUNNING_NUMBER.sub(r"\1", arg.name)
+        found[arg.name] = arg.name if plain == arg.name or plain in taken else plain
+        taken.add(found[arg.name])
+    return found
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class SourceModel:
     label: str = ""
     arguments: tuple[str, ...] = ()
     results: Any = None
+    owner: object = None
 
     def artefact_of(self, entry: str) -> Artefact:
         """What runs one entry of the original."""
@@ -61,9 +62,16 @@ class SourceModel:
                 raise CleaveError(f"{self.path}: an .ir file has no original to run, expected a model")
 
     def owns(self, directory: Path) -> SourceModel:
-        """Have a temporary directory removed with the model."""
-        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        """Have a temporary directory removed when neither the model nor a module with its weights is left."""
+        owner = _Owner()
+        weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
+        self.owner = owner
+        self.module.stores.kept.append(owner)
         return self
+
+
+class _Owner:
+    """Whoever holds it keeps a directory."""
 
 
 def load(

@@ -131,6 +131,8 @@ class Stores:
         self._maps: dict[str, np.memmap] = {}
         self._known: dict[tuple[str, tuple[int, ...], bytes], WeightRef] = {}
         self._scratch_size = 0
+        self.kept: list[object] = []
+        """What must live as long as the files can be read: the owner of a temporary directory."""
 
     @property
     def files(self) -> Mapping[str, Path]:
