@@ -35,6 +35,7 @@ def test_a_model_is_the_same_function_afterwards(name: str, cluster: str, tmp_pa
         inputs = {k: np.asarray(v) for k, v in model.inputs(batch, 0).items()}
         with Pool() as pool:
             (expected,) = pool.run(source.artefact_of(entry), [inputs], config=RuntimeConfig(grappler=False))
+            (other,) = pool.run(source.artefact_of(entry), [inputs], config=RuntimeConfig(grappler=False, onednn=False, intra_threads=1))
         if expected.error is not None:
             assert batch != 1, expected.error
             continue
@@ -43,7 +44,9 @@ def test_a_model_is_the_same_function_afterwards(name: str, cluster: str, tmp_pa
         for key, array in expected.outputs.items():
             assert found[key].shape == array.shape and found[key].dtype == array.dtype
             if array.dtype.kind == "f":
-                np.testing.assert_allclose(found[key], array, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(array).max())))
+                # The declared numerics: four times what the original itself moves between kernels, where that is more.
+                spread = 4 * float(np.abs(array - other.outputs[key]).max())
+                np.testing.assert_allclose(found[key], array, rtol=2e-4, atol=max(spread, 2e-5 * max(1.0, float(np.abs(array).max()))))
             else:
                 np.testing.assert_array_equal(found[key], array)
 
