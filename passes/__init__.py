@@ -18,9 +18,8 @@ from passes.canonicalize.resolve_shapes import ResolveShapes
 from passes.canonicalize.simplify import Simplify
 from passes.fuse.batch_norm import FoldBatchNorm
 from passes.fuse.transpose import FoldTranspose
-from passes.outline.activation import OutlineActivation
-from passes.outline.attention import OutlineAttention
-from passes.outline.layer_norm import OutlineLayerNorm
+from passes.outline.inline_kinds import InlineKinds
+from passes.outline.outline import Outline
 from passes.place.place import Place
 from passes.place.serialise import Serialise
 from passes.reorder.memory import ReorderMemory
@@ -42,9 +41,8 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
         "simplify": Simplify,
         "fold-batch-norm": FoldBatchNorm,
         "fold-transpose": FoldTranspose,
-        "outline-layer-norm": OutlineLayerNorm,
-        "outline-activation": OutlineActivation,
-        "outline-attention": OutlineAttention,
+        "outline": Outline,
+        "inline-kinds": InlineKinds,
         "choose": Choose,
         "partition": Partition,
         "reorder-ranks": ReorderRanks,

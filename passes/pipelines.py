@@ -23,9 +23,7 @@ _FUSE = (
     "repeat(simplify,fold-constants,infer-types,cse,dce)",  # the folded weights, and what the rewrites left behind
 )
 _OUTLINE = (
-    "outline-layer-norm",  # before activations: its reciprocal root is none of theirs
-    "outline-attention",
-    "outline-activation",
+    "outline",  # compound functions are priced and divided as one
 )
 _SPLIT = (
     "choose",  # annotate

@@ -2,9 +2,9 @@
 
     %c = Call(%x) {f=@g}          =>   %c/add = AddV2(%x, ...)          function @g(%a) -> (y = %add) { %add = AddV2(%a, ...) }
 
-Bodies of a `kind` (outlined ones) stay calls unless `kinds` is on, which undoes outlining.  So do those marked `_noinline`, and bodies
-called from several places once `most_copies` nodes were copied: functions that call functions twice are exponential.  A new name is the
-call's scopes, then the body's name.
+Bodies of a `kind` (outlined ones, see `inline-kinds`) and those marked `_noinline` stay calls, and so do bodies called from several places
+once `most_copies` nodes were copied: functions that call functions twice are exponential.  A new name is the call's scopes, then the
+body's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class InlineCalls(Pass):
     name = "inline-calls"
     breaks = frozenset({CANONICAL, TYPED})
     most_copies: int = 200_000
-    kinds: bool = False
 
     def run(self, module: Module, context: Context) -> None:
         bodies = Bodies(module)
@@ -42,7 +41,7 @@ class InlineCalls(Pass):
         graphs = [*(module.functions[name] for name in names), *module.entries.values()]
         budget = _Budget(self.most_copies, Counter(ref.name for graph in graphs for node in graph for ref in function_refs(node)))
         for graph in graphs:
-            _inline_all(module, graph, context, bodies, budget, self.kinds)
+            _inline_all(module, graph, context, bodies, budget)
         needed = frozenset(module.reachable_functions())
         module.functions = {name: body for name, body in module.functions.items() if name in needed}
 
@@ -64,7 +63,7 @@ class _Budget:
         self.left -= len(body) if self.calls[body.name] > 1 else 0
 
 
-def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, budget: _Budget, kinds: bool) -> None:
+def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, budget: _Budget) -> None:
     guarded = in_control_flow(graph)
     for name in graph.order():
         node = graph.node(name)
@@ -72,19 +71,19 @@ def _inline_all(module: Module, graph: Graph, context: Context, bodies: Bodies, 
         if not has(node, Trait.CALL) or not isinstance(ref, FunctionRef):
             continue
         body = module.function(ref)
-        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node, kinds) or budget.refusal(body)
+        refusal = "it is inside v1 control flow" if name in guarded else _refusal(graph, body, node) or budget.refusal(body)
         if refusal:
             context.refuse(name, refusal)
         elif context.spend():
             budget.take(body)
-            _inline(module, graph, node, body, bodies)
+            inline_call(module, graph, node, body, bodies)
             context.change(name, f"inlined @{body.name}")
 
 
-def _refusal(graph: Graph, body: Graph, node: Node, kinds: bool) -> str:
+def _refusal(graph: Graph, body: Graph, node: Node) -> str:
     if body is graph:
         return f"@{body.name} calls itself"
-    if "kind" in body.attrs and not kinds:
+    if "kind" in body.attrs:
         return f"@{body.name} is outlined as {body.attrs['kind']!r}"
     if body.attrs.get("_noinline") is True:
         return f"@{body.name} is marked _noinline"
@@ -114,7 +113,8 @@ class _Splice:
     """New nodes that touch state or must run, less those that another of them waits for directly."""
 
 
-def _inline(module: Module, graph: Graph, call: Node, body: Graph, bodies: Bodies) -> None:
+def inline_call(module: Module, graph: Graph, call: Node, body: Graph, bodies: Bodies) -> list[str]:
+    """Put the body's nodes in the call's place; their new names, producers first."""
     inputs = zip(body.inputs, graph.operands(call.name), strict=True)
     splice = _Splice(graph, call, body, _own_symbols(body), graph.controls(call.name), {Value(name): v for name, v in inputs})
     for name in body.order():
@@ -127,6 +127,7 @@ def _inline(module: Module, graph: Graph, call: Node, body: Graph, bodies: Bodie
                 splice.last.pop(earlier, None)
             splice.last[made] = None
     _redirect(splice)
+    return list(splice.renamed.values())
 
 
 def _copy(splice: _Splice, node: Node) -> str:
@@ -140,7 +141,8 @@ def _copy(splice: _Splice, node: Node) -> str:
         anchored = True
     fresh = graph.fresh_name(_joined(call.name, node.name))
     types = [_type_of(t, splice.unknown) for t in node.types]
-    origin = [_joined(outer, inner_origin) for outer in call.origin or ("",) for inner_origin in node.origin] or [fresh]
+    inner = () if "kind" in body.attrs else node.origin  # what was outlined came from where the call says
+    origin = [_joined(outer, name) for outer in call.origin or ("",) for name in inner] or call.origin or [fresh]
     device = node.device or call.device
     graph.add_node(replace(node, name=fresh, types=tuple(types), device=device, origin=tuple(origin)), operands, controls)
     splice.renamed[node.name] = fresh

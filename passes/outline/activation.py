@@ -8,30 +8,14 @@ x * Sigmoid(x)                                               =>  call @swish(x)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler.ir.graph import Value
-from compiler.ir.module import Module
-from compiler.pipeline.base import TYPED, Context, Pass
 from compiler.rewrite.builder import Builder
-from compiler.rewrite.engine import apply_rules
 from compiler.rewrite.matcher import Match
 from compiler.rewrite.rule import Capture, Pattern, PatternBuilder, Refusal, Rule
 from passes.outline.body import inside, outlined
 
 TOLERANCE = 1e-3
 """Relative: a constant is the one of the formula, in whatever precision it was written; the body keeps the model's own."""
-
-
-@dataclass(frozen=True)
-class OutlineActivation(Pass):
-    """The body keeps every constant as it is; only the name says what function it is."""
-
-    name = "outline-activation"
-    requires = frozenset({TYPED})
-
-    def run(self, module: Module, context: Context) -> None:
-        apply_rules(module, RULES, context)
 
 
 def _are(m: Match, **expected: tuple[float, ...]) -> Refusal | None:

@@ -1,24 +1,43 @@
-"""Putting a match into a body of its own.
+"""Putting nodes into a body of their own.
 
     %m = Mul(%x, %s)   %s = Sigmoid(%x)      =>      %m = Call(%x) {f=@swish_1f0c...}      function @swish_1f0c...(%p0) {kind="swish"} {...}
 
-The body is the matched nodes themselves, under short names; what they read from outside comes in as arguments, small constants come along.
-A body's name is its kind and a digest of its text, so equal bodies are one, whoever made them first.
+The body is the nodes themselves, under short names; what they read from outside comes in as arguments, small constants come along.
+A body's sizes are its own (`d0`, `d1`: equal ones stay equal), its types are inferred anew, and its name is its kind and a digest of its
+text, so equal bodies are one, whoever made them first.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 
-from compiler.ir.graph import FunctionRef, Graph, Node, Value
+from compiler.ir.dims import Dim, Expr, symbol
+from compiler.ir.graph import INPUT, FunctionRef, Graph, Node, Value
+from compiler.ir.module import Module
 from compiler.ir.text import print_graph
+from compiler.ir.types import TensorType
 from compiler.ir.weights import Splat, Tensor
+from compiler.ops.queries import infer_graph
 from compiler.rewrite.builder import Builder
 from compiler.rewrite.matcher import Match
 from compiler.rewrite.rule import Refusal
 
 KIND = "kind"
+
+
+def kind_of(module: Module, node: Node) -> str:
+    """The kind of the body that a node calls, "" where it calls none or the body has none."""
+    ref = node.attrs.get("f")
+    if node.op != "Call" or not isinstance(ref, FunctionRef):
+        return ""
+    return _kind(module.function(ref))
+
+
+def _kind(body: Graph) -> str:
+    kind = body.attrs.get(KIND, "")
+    return kind if isinstance(kind, str) else ""
 
 
 def inside(m: Match) -> Refusal | None:
@@ -28,13 +47,53 @@ def inside(m: Match) -> Refusal | None:
 
 def outlined(op: Builder, m: Match, kind: str) -> Value:
     """The call that stands for the matched nodes."""
-    body, arguments = _body(m.graph, _producers_first(m.graph, m.matched), m.root, kind)
+    ref, arguments = outline(m.module, m.graph, m.matched, m.root, kind)
+    return op.node("Call", *arguments, f=ref)
+
+
+def outline(module: Module, graph: Graph, names: Iterable[str], root: str, kind: str) -> tuple[FunctionRef, list[Value]]:
+    """A body of these nodes that returns the first result of `root`, and what it is to be called with."""
+    body, arguments = _body(graph, _producers_first(graph, names), root, kind)
+    return registered(module, retyped(module, body, [graph.type_of(v) for v in arguments])), arguments
+
+
+def registered(module: Module, body: Graph) -> FunctionRef:
+    """The body in the module, under its digest's name; an equal one that is there already serves as well."""
     text = print_graph(body).partition("\n")[2]
     header = ",".join(str(body.node(name).type) for name in body.inputs)
-    name = f"{kind}_{hashlib.sha256(f'{header}{text}'.encode()).hexdigest()[:10]}"
-    if name not in m.module.functions:
-        m.module.functions[name] = body.copy(name)
-    return op.node("Call", *arguments, f=FunctionRef(name))
+    name = f"{_kind(body)}_{hashlib.sha256(f'{header}{text}'.encode()).hexdigest()[:10]}"
+    if name not in module.functions:
+        module.functions[name] = body.copy(name)
+    return FunctionRef(name)
+
+
+def retyped(module: Module, body: Graph, types: Sequence[TensorType]) -> Graph:
+    """The body for arguments of these types: sizes that are no numbers become its own symbols, inner types are inferred."""
+    made = body.copy(body.name)
+    for name, type_ in zip(made.inputs, own_sizes(types), strict=True):
+        made.set_types(name, (type_,))
+    for name, found in infer_graph(module, made).types.items():
+        if made.node(name).op != INPUT:
+            made.set_types(name, found)
+    return made
+
+
+def own_sizes(types: Sequence[TensorType]) -> list[TensorType]:
+    """The types with each symbolic dimension replaced: equal ones by the same symbol `d0`, `d1`, ..."""
+    known: dict[Dim, Dim] = {}
+    serial = count()
+    found = []
+    for type_ in types:
+        for dim in type_.shape or ():
+            if isinstance(dim, Expr) and dim not in known:
+                known[dim] = symbol(f"d{next(serial)}")
+        found.append(_substituted(type_, known))
+    return found
+
+
+def _substituted(type_: TensorType, known: Mapping[Dim, Dim]) -> TensorType:
+    plain = type_.with_sharding(None)
+    return plain if plain.shape is None else plain.with_shape(tuple(known.get(d, d) for d in plain.shape))
 
 
 def _producers_first(graph: Graph, names: Iterable[str]) -> list[str]:
@@ -53,8 +112,8 @@ def _producers_first(graph: Graph, names: Iterable[str]) -> list[str]:
 
 
 def _body(graph: Graph, names: list[str], root: str, kind: str) -> tuple[Graph, list[Value]]:
-    body = Graph(kind, {KIND: kind})
-    outside = dict.fromkeys(v for name in names for v in graph.operands(name) if v.node not in names and not _is_small(graph.node(v.node)))
+    body, among = Graph(kind, {KIND: kind}), frozenset(names)
+    outside = dict.fromkeys(v for name in names for v in graph.operands(name) if v.node not in among and not _is_small(graph.node(v.node)))
     values = {value: body.add_input(f"p{i}", graph.type_of(value).with_sharding(None)) for i, value in enumerate(outside)}
     for name in names:
         node = graph.node(name)
