@@ -23,6 +23,12 @@ def source_of(name: str) -> compiler.SourceModel:
     return compiler.load(zoo.path(name), outputs=model.outputs if model.kind == "frozen" else None)
 
 
+def rounded(inputs: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """The inputs as another rounding might have left them: each float moved by at most half an ulp."""
+    rng = np.random.default_rng(seed)
+    return {k: (a * (1 + rng.uniform(-6e-8, 6e-8, a.shape))).astype(a.dtype) if a.dtype == np.float32 else a for k, a in inputs.items()}
+
+
 @pytest.mark.parametrize("cluster", ["cpu:1", "cpu:2"])
 @pytest.mark.parametrize("name", zoo.names())
 def test_a_model_is_the_same_function_afterwards(name: str, cluster: str, tmp_path: Path) -> None:
@@ -35,7 +41,8 @@ def test_a_model_is_the_same_function_afterwards(name: str, cluster: str, tmp_pa
         inputs = {k: np.asarray(v) for k, v in model.inputs(batch, 0).items()}
         with Pool() as pool:
             (expected,) = pool.run(source.artefact_of(entry), [inputs], config=RuntimeConfig(grappler=False))
-            (other,) = pool.run(source.artefact_of(entry), [inputs], config=RuntimeConfig(grappler=False, onednn=False, intra_threads=1))
+            eigen = RuntimeConfig(grappler=False, onednn=False, intra_threads=1)
+            others = pool.run(source.artefact_of(entry), [inputs, *(rounded(inputs, seed) for seed in range(8))], config=eigen)
         if expected.error is not None:
             assert batch != 1, expected.error
             continue
@@ -44,8 +51,9 @@ def test_a_model_is_the_same_function_afterwards(name: str, cluster: str, tmp_pa
         for key, array in expected.outputs.items():
             assert found[key].shape == array.shape and found[key].dtype == array.dtype
             if array.dtype.kind == "f":
-                # The declared numerics: four times what the original itself moves between kernels, where that is more.
-                spread = 4 * float(np.abs(array - other.outputs[key]).max())
+                # What the original itself moves between kernels and for half an ulp of its inputs, four times: EfficientNet with
+                # random weights moves by 1e-2.
+                spread = 4 * max(float(np.abs(array - other.outputs[key]).max()) for other in others)
                 np.testing.assert_allclose(found[key], array, rtol=2e-4, atol=max(spread, 2e-5 * max(1.0, float(np.abs(array).max()))))
             else:
                 np.testing.assert_array_equal(found[key], array)
