@@ -41,8 +41,12 @@ def test_a_model_is_the_same_function_afterwards(name: str, cluster: str, tmp_pa
         inputs = {k: np.asarray(v) for k, v in model.inputs(batch, 0).items()}
         with Pool() as pool:
             (expected,) = pool.run(source.artefact_of(entry), [inputs], config=RuntimeConfig(grappler=False))
-            eigen = RuntimeConfig(grappler=False, onednn=False, intra_threads=1)
-            others = pool.run(source.artefact_of(entry), [inputs, *(rounded(inputs, seed) for seed in range(8))], config=eigen)
+            moved = [inputs, *(rounded(inputs, seed) for seed in range(24))]
+            others = [
+                result
+                for onednn in (None, False)
+                for result in pool.run(source.artefact_of(entry), moved, config=RuntimeConfig(grappler=False, onednn=onednn))
+            ]
         if expected.error is not None:
             assert batch != 1, expected.error
             continue
