@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from compiler.ir.dims import symbols
 from compiler.ir.graph import INPUT, Graph
 from compiler.ir.module import Module, function_refs
 from compiler.ir.sharding import Mesh, Sharding
@@ -113,12 +114,23 @@ class Prices:
         node = graph.node(name)
         refs = [ref.name for ref in function_refs(node)]
         known = spec(node.op)
+        if node.op == "Call" and "kind" in self.module.functions[refs[0]].attrs:
+            return self._kind_seconds(graph, name, self.module.functions[refs[0]], device)
         if refs and known is not None and known.traits & {Trait.CALL, Trait.CONTROL_FLOW}:
             bodies = [self.body_seconds(ref, device) for ref in refs]
             return self.model.cluster.device(device).overhead_seconds + _run(known.traits, node.op, bodies)
         if self.model.measured is not None:
             return self.model.op_seconds(queries.operation(self.module, graph, name), device, self.module.sizes)
         return analytic.seconds_of(self.work(graph, name), self.model.cluster.device(device))
+
+    def _kind_seconds(self, graph: Graph, name: str, body: Graph, device: str) -> float:
+        """An outlined body, its own sizes those of the operands; it is opened again before it runs, so the call itself costs nothing."""
+        sizes = dict(self.module.sizes)
+        for slot, type_ in enumerate(graph.operand_types(name)):
+            for own, given in zip(body.node(body.inputs[slot]).type.shape or (), type_.shape or (), strict=False):
+                sizes.update({symbol: analytic.size_of_dim(given, self.module.sizes) for symbol in symbols(own)})
+        inner = [queries.operation(self.module, body, n) for n in body.order() if body.node(n).op != INPUT]
+        return sum(analytic.op_seconds(spec(o.op), o, self.model.cluster.device(device), sizes) for o in inner)
 
     def body_seconds(self, function: str, device: str) -> float:
         """Seconds of one run of a function on one device, its operators one after another."""

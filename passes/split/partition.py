@@ -21,6 +21,7 @@ from compiler.ops.spec import Localized, Operation, Shard, ShardingRule
 from compiler.pipeline.base import ANNOTATED, PARTITIONED, TYPED, Context, Numerics, Pass
 from compiler.rewrite.emitter import Emitter
 from passes.split.factors import ATTRIBUTE, assignment_of, local_type, shard_of
+from passes.split.kinds import Kinds
 from passes.split.reshard import Resharder
 from passes.split.sizes import Sizes
 
@@ -51,11 +52,13 @@ class _Partitioner:
     forms: Resharder = field(init=False)
     sizes: Sizes = field(init=False)
     contents: Contents = field(init=False)
+    kinds: Kinds = field(init=False)
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.module, self.graph)
         self.sizes = Sizes(self.emitter)
+        self.kinds = Kinds(self.module)
         self.forms = Resharder(self.emitter, self.sizes, self.mesh)
         self.contents = infer_graph(self.module, self.graph).contents
 
@@ -85,7 +88,7 @@ class _Partitioner:
 
     def _split(self, node: Node, assignment: Mapping[str, str]) -> tuple[str, ...]:
         whole = operation(self.module, self.graph, node.name, self.contents)
-        rule = rule_of(whole)
+        rule = rule_of(whole, self.kinds)
         wanted, given = rule.shardings(assignment)
         operands = self.graph.operands(node.name)
         columns = [self._column(value, sharding) for value, sharding in zip(operands, wanted, strict=True)]
@@ -94,7 +97,7 @@ class _Partitioner:
         for k, at in enumerate(self.mesh.coordinates()):
             shard = shard_of({f.name: f for f in rule.factors}, assignment, at, self.mesh)
             local = tuple(column[k] for column in columns)
-            localized = _localize(whole, shard, tuple(self.graph.type_of(v) for v in local))
+            localized = _localize(whole, shard, tuple(self.graph.type_of(v) for v in local), self.kinds)
             first = self._emit(node, whole, k, localized, local, controls)
             results.append([self._finished(node, k, localized, Value(first.node, port)) for port in range(len(node.types))])
             self._check_types(node, results[-1], given, at)
@@ -143,15 +146,17 @@ class _Partitioner:
                 self.graph.remove(name)
 
 
-def rule_of(whole: Operation) -> ShardingRule:
+def rule_of(whole: Operation, kinds: Kinds) -> ShardingRule:
     known = spec(whole.op)
-    rule = known.rule(whole) if known is not None and known.rule is not None else None
+    rule = known.rule(whole) if known is not None and known.rule is not None else kinds.rule(whole) if kinds.has(whole) else None
     if rule is None:
         raise IrError(f"{whole.op} {whole.name!r} is annotated but has no sharding rule, expected it whole")
     return rule
 
 
-def _localize(whole: Operation, shard: Shard, local: tuple[TensorType, ...]) -> Localized:
+def _localize(whole: Operation, shard: Shard, local: tuple[TensorType, ...], kinds: Kinds) -> Localized:
+    if kinds.has(whole):
+        return kinds.localized(whole, local)
     known = spec(whole.op)
     if known is None or known.localize is None:
         return Localized(whole.op, whole.attrs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from compiler.ir.graph import Graph, Node
@@ -22,6 +22,8 @@ from compiler.ops.registry import spec
 from compiler.ops.spec import Factor, Kind, Operation, ShardingRule
 from cost_model.analytic import local_type, size_of_dim
 from cost_model.model import CostModel
+from passes.split.factors import local_type as symbolic_type
+from passes.split.kinds import Kinds
 
 _HELD_ELSEWHERE = ("resource", "variant", "string")
 _DIVIDED = (Kind.PARALLEL, Kind.REDUCTION)
@@ -62,11 +64,15 @@ class Enumerator:
     """Nodes inside v1 control flow."""
     static_only: bool = False
     """Divide only dimensions of static size: one known at run time alone, such as the batch, may be 1 then."""
+    kinds: Kinds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kinds = Kinds(self.module)
 
     def consider(self, node: Node, operation: Operation) -> Considered:
         whole = self._whole(operation)
         refusal = self._refusal(node)
-        rule = None if refusal else _rule(operation)
+        rule = None if refusal else self._rule(operation)
         if rule is None or refusal:
             return Considered(node.name, operation, (whole,), refusal or f"{node.op} has no sharding rule here")
         divided = tuple(self._divided(operation, rule))
@@ -88,7 +94,11 @@ class Enumerator:
         return "" if node.types and self.graph.operands(node.name) else "nothing to divide"
 
     def _whole(self, operation: Operation) -> Strategy:
-        seconds = self.costs.op_seconds(operation, self.mesh.devices[0], self.module.sizes)
+        device, sizes = self.mesh.devices[0], self.module.sizes
+        if self.kinds.has(operation):
+            seconds = self.kinds.seconds(operation, operation.operands, self.costs, device, sizes)
+        else:
+            seconds = self.costs.op_seconds(operation, device, sizes)
         return Strategy("whole", None, (None,) * len(operation.operands), (None,) * len(operation.results), seconds)
 
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
@@ -116,12 +126,28 @@ class Enumerator:
             [local_type(t, s, mesh, sizes) for t, s in zip(operation.results, results, strict=True)],
         )
         fraction = 1.0 / math.prod(mesh.axis(axis).size for axis in assignment.values())
-        seconds = max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in _kinds(mesh, self.costs))
+        devices = _kinds(mesh, self.costs)
+        if self.kinds.has(operation):
+            seconds = max(self._kind_seconds(operation, d, operands) for d in devices)
+        else:
+            seconds = max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in devices)
         label = ",".join(f"{f}:{a}" for f, a in sorted(assignment.items())) or "replica"
         full_operands = tuple(_lies(s, t.rank) for s, t in zip(operands, operation.operands, strict=True))
         return Strategy(
             label, assignment, full_operands, tuple(_lies(s, t.rank) for s, t in zip(results, operation.results, strict=True)), seconds
         )
+
+    def _kind_seconds(self, operation: Operation, device: str, operands: tuple[Sharding | None, ...]) -> float:
+        """A call of a kind, on the first, largest, shard of each operand; sizes stay symbols, so that unknown ones agree with each other."""
+        first = dict.fromkeys((axis.name for axis in self.mesh.axes), 0)
+        local = [
+            t if s is None or t.shape is None else symbolic_type(t, s, first, self.mesh)
+            for t, s in zip(operation.operands, operands, strict=True)
+        ]
+        return self.kinds.seconds(operation, local, self.costs, device, self.module.sizes)
+
+    def _rule(self, operation: Operation) -> ShardingRule | None:
+        return self.kinds.rule(operation) if self.kinds.has(operation) else _rule(operation)
 
 
 def _kinds(mesh: Mesh, costs: CostModel) -> list[str]:
