@@ -17,6 +17,9 @@ from passes.canonicalize.relax_controls import RelaxControls
 from passes.canonicalize.resolve_shapes import ResolveShapes
 from passes.canonicalize.simplify import Simplify
 from passes.fuse.batch_norm import FoldBatchNorm
+from passes.fuse.bias_activation import FuseBiasActivation
+from passes.fuse.elementwise import FuseElementwise
+from passes.fuse.pad import PadIntoConv
 from passes.fuse.transpose import FoldTranspose
 from passes.outline.inline_kinds import InlineKinds
 from passes.outline.outline import Outline
@@ -41,6 +44,9 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
         "simplify": Simplify,
         "fold-batch-norm": FoldBatchNorm,
         "fold-transpose": FoldTranspose,
+        "pad-into-conv": PadIntoConv,
+        "fuse-bias-activation": FuseBiasActivation,
+        "fuse-elementwise": FuseElementwise,
         "outline": Outline,
         "inline-kinds": InlineKinds,
         "choose": Choose,

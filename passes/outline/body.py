@@ -25,6 +25,8 @@ from compiler.rewrite.matcher import Match
 from compiler.rewrite.rule import Refusal
 
 KIND = "kind"
+MOST_AXES = 8
+"""Longer integer vectors than any list of axes are data."""
 
 
 def kind_of(module: Module, node: Node) -> str:
@@ -133,6 +135,9 @@ def _add(body: Graph, node: Node, operands: list[Value]) -> Value:
 
 
 def _is_small(node: Node) -> bool:
-    """A scalar or a few axes: part of what the function is, not of what it is given."""
+    """A scalar, or a few axes: part of what the function is, not of what it is given, as a short bias would be."""
     literal = node.attrs.get("value")
-    return node.op == "Const" and isinstance(literal, Tensor | Splat) and literal.array.size <= 4 and literal.array.ndim <= 1
+    if node.op != "Const" or not isinstance(literal, Tensor | Splat):
+        return False
+    array = literal.array
+    return array.ndim == 0 or (array.ndim == 1 and array.size <= MOST_AXES and array.dtype.kind in "iu")

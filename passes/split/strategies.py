@@ -138,7 +138,7 @@ class Enumerator:
         )
 
     def _kind_seconds(self, operation: Operation, device: str, operands: tuple[Sharding | None, ...]) -> float:
-        """A call of a kind, on the first, largest, shard of each operand; sizes stay symbols, so that unknown ones agree with each other."""
+        """A call of a kind, on the first, largest, shard of each operand; sizes stay symbols, so that unknown ones agree."""
         first = dict.fromkeys((axis.name for axis in self.mesh.axes), 0)
         local = [
             t if s is None or t.shape is None else symbolic_type(t, s, first, self.mesh)
