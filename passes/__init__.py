@@ -19,6 +19,7 @@ from passes.canonicalize.simplify import Simplify
 from passes.fuse.batch_norm import FoldBatchNorm
 from passes.fuse.bias_activation import FuseBiasActivation
 from passes.fuse.elementwise import FuseElementwise
+from passes.fuse.gelu import GeluByErf
 from passes.fuse.pad import PadIntoConv
 from passes.fuse.transpose import FoldTranspose
 from passes.outline.inline_kinds import InlineKinds
@@ -45,6 +46,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
         "fold-batch-norm": FoldBatchNorm,
         "fold-transpose": FoldTranspose,
         "pad-into-conv": PadIntoConv,
+        "gelu-by-erf": GeluByErf,
         "fuse-bias-activation": FuseBiasActivation,
         "fuse-elementwise": FuseElementwise,
         "outline": Outline,

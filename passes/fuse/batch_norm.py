@@ -4,6 +4,7 @@
     AddV2(Conv2D(x, W), t)                                  =>  BiasAdd(Conv2D(x, W), t)
     AddV2(Mul(BiasAdd(Conv2D(x, W), b), s), t)              =>  BiasAdd(Conv2D(x, W * s), b * s + t)
     FusedBatchNormV3(Conv2D(x, W), s, o, m, v)              =>  BiasAdd(Conv2D(x, W * i), o - m * i)       i = s * rsqrt(v + epsilon)
+    FusedBatchNormV3(BiasAdd(Conv2D(x, W), b), s, o, m, v)  =>  BiasAdd(Conv2D(x, W * i), o - (m - b) * i)
 
 s, t, b have one value for each output channel and are constants, and so is W: `W * s` is a new constant (folded by TensorFlow's own
 kernels), so whoever else reads W is not touched.  The output channel is W's last axis, for a depthwise filter its last two.
@@ -126,14 +127,14 @@ class AddIsBias(Rule):
 
 
 class FusedBatchNormIntoWeight(Rule):
-    """FusedBatchNormV3(linear(x, W), s, o, m, v), inference  =>  BiasAdd(linear(x, W * i), o - m * i)"""
+    """FusedBatchNormV3(linear(x, W) [+ b], s, o, m, v), inference  =>  BiasAdd(linear(x, W * i), o - (m [- b]) * i)"""
 
     versions: ClassVar[tuple[str, ...]] = ("FusedBatchNormV3", "FusedBatchNormV2", "FusedBatchNorm")
 
     def pattern(
-        self, op: PatternBuilder, x: Capture, w: Capture, scale: Capture, offset: Capture, mean: Capture, variance: Capture
+        self, op: PatternBuilder, x: Capture, w: Capture, b: Capture, scale: Capture, offset: Capture, mean: Capture, variance: Capture
     ) -> Pattern:
-        linear = _linear(op, x, w)
+        linear = op.one_of(_linear(op, x, w), op.BiasAdd(_linear(op, x, w), b, data_format=op.Any, named="bias"))
         norms = (
             op.node(
                 name, (linear, scale, offset, mean, variance),
@@ -147,8 +148,11 @@ class FusedBatchNormIntoWeight(Rule):
         for port in range(1, len(m.node("norm").types)):
             if m.graph.needs(Value(m.root, port)).anyone:
                 return Refusal("its statistics are used", m.root)
-        if channel_axis(m, "linear") != channel_axis(m, "norm"):
+        axes = {channel_axis(m, label) for label in ("linear", "norm", "bias") if m.has(label)}
+        if len(axes) > 1:
             return Refusal("it normalises another axis than the channels", m.root)
+        if m.has("b") and (refusal := _constant_bias(m)) is not None:
+            return refusal
         parameters = (per_channel(m, "linear", name) for name in ("scale", "offset", "mean", "variance"))
         return _weight_refusal(m) or next((refusal for refusal in parameters if refusal is not None), None)
 
@@ -158,7 +162,8 @@ class FusedBatchNormIntoWeight(Rule):
         inverse = op.Mul(m.scale, op.Rsqrt(op.AddV2(m.variance, epsilon)))
         shape = _shaped(m, np.arange(int(m.type("variance").elements or 0))).shape  # type: ignore[arg-type]
         factor = op.Reshape(inverse, op.constant(np.array(shape, np.int32)))
-        shift = op.Sub(m.offset, op.Mul(m.mean, inverse))
+        mean = op.Sub(m.mean, m.b) if m.has("b") else m.mean
+        shift = op.Sub(m.offset, op.Mul(mean, inverse))
         made = _bias(op, m, _scaled(op, m, factor), shift)
         return (made, *(Value(m.root, port) for port in range(1, len(m.node("norm").types))))
 

@@ -24,7 +24,7 @@ class BatchNorm(Rule):
         return op.one_of(*(normalised(op, x, mean, scale, beta) for scale in (op.Mul(inverse, gamma), inverse)))
 
     def check(self, m: Match) -> Refusal | None:
-        return inside(m)
+        return inside(m) or _not_statistics(m)
 
     def rewrite(self, op: Builder, m: Match) -> Value:
         return outlined(op, m, "batch_norm")
@@ -41,6 +41,17 @@ class ScaleAndShift(Rule):
 
     def rewrite(self, op: Builder, m: Match) -> Value:
         return outlined(op, m, "batch_norm")
+
+
+def _not_statistics(m: Match) -> Refusal | None:
+    """One variance for each channel, whatever the row; a layer norm that could not be taken whole has one for each row."""
+    shape = m.type("variance").shape
+    if m.type("epsilon").shape != ():
+        return Refusal("its epsilon is no scalar", m.epsilon, quiet=True)
+    channels = [size for size in shape or () if size != 1]
+    if shape is None or len(channels) > 1 or not all(isinstance(size, int) for size in channels):
+        return Refusal("its statistics are not one value for each channel", m.variance)
+    return None
 
 
 def _not_channels(m: Match) -> Refusal | None:

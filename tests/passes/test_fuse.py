@@ -40,7 +40,8 @@ FUSED: dict[str, tuple[str, str, list[str]]] = {
         "fuse-bias-activation",
         entry(
             CONV.format(padding="EXPLICIT", width=4, more=", dilations=[1, 1, 2, 1], explicit_paddings=[0, 0, 0, 0, 1, 1, 0, 0]")
-            + BIAS + "  %y = BiasAdd(%c, %b) : f32[1,3,4,2] from(a)\n"
+            + BIAS
+            + "  %y = BiasAdd(%c, %b) : f32[1,3,4,2] from(a)\n"
         ),
         ["Conv2D", "BiasAdd"],
     ),
@@ -54,9 +55,17 @@ FUSED: dict[str, tuple[str, str, list[str]]] = {
         entry(VALID + BIAS + "  %a = AddV2(%b, %c) : f32[1,3,3,2] from(a)\n  %y = Tanh(%a) : f32[1,3,3,2] from(y)\n"),
         ["Conv2D", "AddV2", "Tanh"],
     ),
-    "a chain": ("fuse-elementwise", entry(chain("a = Exp(%x)", "c = Mul(%a, %x)", "y = Sub(%c, %z)"), "%x: f32[b,3], %z: f32[b,3]"), ["Exp", "Mul", "Sub"]),
-    "a diamond inside": ("fuse-elementwise", entry(chain("a = Exp(%x)", "c = Neg(%a)", "y = Mul(%c, %a)"), "%x: f32[b,3]"), ["Exp", "Neg", "Mul"]),
-}  # fmt: skip
+    "a chain": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "c = Mul(%a, %x)", "y = Sub(%c, %z)"), "%x: f32[b,3], %z: f32[b,3]"),
+        ["Exp", "Mul", "Sub"],
+    ),
+    "a diamond inside": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "c = Neg(%a)", "y = Mul(%c, %a)"), "%x: f32[b,3]"),
+        ["Exp", "Neg", "Mul"],
+    ),
+}
 
 
 @pytest.mark.parametrize("case", FUSED)
@@ -84,10 +93,16 @@ def test_bit_for_bit_the_same(case: str, undo: str, run_module: RunModule) -> No
 
 
 REFUSED: dict[str, tuple[str, str, str]] = {
-    "a bias that is fetched": ("fuse-bias-activation", entry(BIASED + "  %y = Relu(%c) : f32[1,3,3,2] from(y)\n", outputs="y = %y, a = %a"), "is also needed by"),
+    "a bias that is fetched": (
+        "fuse-bias-activation",
+        entry(BIASED + "  %y = Relu(%c) : f32[1,3,3,2] from(y)\n", outputs="y = %y, a = %a"),
+        "is also needed by",
+    ),
     "only its shape is read": (
         "fuse-bias-activation",
-        entry(VALID + BIAS + "  %a = BiasAdd(%c, %b) : f32[1,3,3,2] from(a)\n  %y = Shape(%c) : i32[4] from(y)\n", outputs="y = %y, z = %a"),
+        entry(
+            VALID + BIAS + "  %a = BiasAdd(%c, %b) : f32[1,3,3,2] from(a)\n  %y = Shape(%c) : i32[4] from(y)\n", outputs="y = %y, z = %a"
+        ),
         "Conv2D is also needed by 'y'",
     ),
     "waited for": (
@@ -105,27 +120,62 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     ),
     "a constant of a higher rank": (
         "fuse-bias-activation",
-        entry(VALID + "  %b = Const() {value=splat(f32[1,1,1,1,2], 1.5)} : f32[1,1,1,1,2] from(b)\n  %y = AddV2(%c, %b) : f32[1,1,3,3,2] from(a)\n"),
+        entry(
+            VALID
+            + "  %b = Const() {value=splat(f32[1,1,1,1,2], 1.5)} : f32[1,1,1,1,2] from(b)\n  %y = AddV2(%c, %b) : f32[1,1,3,3,2] from(a)\n"
+        ),
         "is not one value for each of 2 channels",
     ),
-    "a residual": ("fuse-bias-activation", entry(VALID + "  %y = AddV2(%c, %z) : f32[1,3,3,2] from(a)\n", "%x: f32[1,3,4,1], %z: f32[1,3,3,2]"), ""),
+    "a residual": (
+        "fuse-bias-activation",
+        entry(VALID + "  %y = AddV2(%c, %z) : f32[1,3,3,2] from(a)\n", "%x: f32[1,3,4,1], %z: f32[1,3,3,2]"),
+        "",
+    ),
     "pinned apart": (
         "fuse-bias-activation",
         entry(VALID.replace(" from(c)", ' on "/device:CPU:0" from(c)') + BIAS + "  %y = BiasAdd(%c, %b) : f32[1,3,3,2] from(a)\n"),
         "Conv2D is on /device:CPU:0",
     ),
-    "an intermediate that is fetched": ("fuse-elementwise", entry(chain("a = Exp(%x)", "y = Neg(%a)"), "%x: f32[b,3]", "y = %y, a = %a"), "is also needed by output 'a'"),
-    "two readers": ("fuse-elementwise", entry(chain("a = Exp(%x)", "y = Neg(%a)", "z = Log(%a)"), "%x: f32[b,3]", "y = %y, z = %z"), "is also needed by"),
-    "it waits": ("fuse-elementwise", entry(chain("a = Exp(%x)", "y = Neg(%a)").replace("from(a)", "from(a) after(%z)"), "%x: f32[b,3], %z: f32[b,3]"), "waits by a control edge"),
+    "an intermediate that is fetched": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "y = Neg(%a)"), "%x: f32[b,3]", "y = %y, a = %a"),
+        "is also needed by output 'a'",
+    ),
+    "two readers": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "y = Neg(%a)", "z = Log(%a)"), "%x: f32[b,3]", "y = %y, z = %z"),
+        "is also needed by",
+    ),
+    "it waits": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "y = Neg(%a)").replace("from(a)", "from(a) after(%z)"), "%x: f32[b,3], %z: f32[b,3]"),
+        "waits by a control edge",
+    ),
     "it grows": (
         "fuse-elementwise",
         entry("  %a = Exp(%x) : f32[1] from(a)\n  %y = Mul(%a, %z) : f32[2,1] from(y)\n", "%x: f32[1], %z: f32[2,1]"),
         "Exp is f32[1], y is f32[2,1]",
     ),
-    "sizes that may differ": ("fuse-elementwise", entry(chain("a = Exp(%x)", "y = Neg(%a)", shape="[?,3]"), "%x: f32[?,3]"), "Exp is f32[?,3]"),
-    "random": ("fuse-elementwise", entry("  %s = Shape(%x) : i32[2] from(s)\n  %a = RandomUniform(%s) {dtype=f32} : f32[b,3] from(a)\n  %y = Neg(%a) : f32[b,3] from(y)\n", "%x: f32[b,3]"), ""),
-    "on another device": ("fuse-elementwise", entry(chain("a = Exp(%x)", "y = Neg(%a)").replace(" from(a)", ' on "/device:CPU:1" from(a)'), "%x: f32[b,3]"), "Exp is on /device:CPU:1, y on none"),
-}  # fmt: skip
+    "sizes that may differ": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "y = Neg(%a)", shape="[?,3]"), "%x: f32[?,3]"),
+        "Exp is f32[?,3]",
+    ),
+    "random": (
+        "fuse-elementwise",
+        entry(
+            "  %s = Shape(%x) : i32[2] from(s)\n  %a = RandomUniform(%s) {dtype=f32} : f32[b,3] from(a)\n"
+            "  %y = Neg(%a) : f32[b,3] from(y)\n",
+            "%x: f32[b,3]",
+        ),
+        "",
+    ),
+    "on another device": (
+        "fuse-elementwise",
+        entry(chain("a = Exp(%x)", "y = Neg(%a)").replace(" from(a)", ' on "/device:CPU:1" from(a)'), "%x: f32[b,3]"),
+        "Exp is on /device:CPU:1, y on none",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -182,9 +232,10 @@ NOT_PADDED = {
     "a mirror": (padded(AROUND, CONVOLVED, pad='MirrorPad(%x, %p) {mode="REFLECT"}'), ""),
     "read twice": (padded(AROUND, CONVOLVED).replace("(y = %y)", "(y = %y, q = %q)"), "Pad is also needed by output 'q'"),
     "a pooling": (
-        padded(AROUND, '  %y = MaxPool(%q) {ksize=[1, 2, 2, 1], padding="VALID", strides=[1, 1, 1, 1]} : f32[1,2,2,1] from(y)\n'), "",
+        padded(AROUND, '  %y = MaxPool(%q) {ksize=[1, 2, 2, 1], padding="VALID", strides=[1, 1, 1, 1]} : f32[1,2,2,1] from(y)\n'),
+        "",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", PADDED)

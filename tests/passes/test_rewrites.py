@@ -346,6 +346,18 @@ BATCH_NORMS = {
   %y = FusedBatchNormV3(%c, %s, %o, %m, %v) {epsilon=0.01, is_training=false}
       : (f32[2,4,4,2], f32[2], f32[2], f32[2], f32[2], f32[?]) from(y)
 }""",
+    "a fused batch-norm behind a bias": """entry @f(%x: f32[2,4,4,2]) -> (y = %y) {
+  %w = Const() {value=tensor(f32[1,1,2,2], [1.0, 2.0, 3.0, 4.0])} : f32[1,1,2,2] from(w)
+  %b = Const() {value=tensor(f32[2], [1.5, -2.5])} : f32[2] from(b)
+  %s = Const() {value=tensor(f32[2], [0.5, 1.5])} : f32[2] from(s)
+  %o = Const() {value=tensor(f32[2], [-1.0, 1.0])} : f32[2] from(o)
+  %m = Const() {value=tensor(f32[2], [0.25, 0.75])} : f32[2] from(m)
+  %v = Const() {value=tensor(f32[2], [0.05, 2.0])} : f32[2] from(v)
+  %c = Conv2D(%x, %w) {padding="SAME", strides=[1, 1, 1, 1]} : f32[2,4,4,2] from(c)
+  %d = BiasAdd(%c, %b) : f32[2,4,4,2] from(d)
+  %y = FusedBatchNormV3(%d, %s, %o, %m, %v) {is_training=false}
+      : (f32[2,4,4,2], f32[2], f32[2], f32[2], f32[2], f32[?]) from(y)
+}""",
     "a product whose weight is transposed": """entry @f(%x: f32[2,3]) -> (y = %y) {
   %w = Const() {value=tensor(f32[2,3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])} : f32[2,3] from(w)
   %s = Const() {value=tensor(f32[2], [0.5, 1.5])} : f32[2] from(s)
