@@ -1,6 +1,8 @@
 """Which nodes must share a device, where they may be, and which have no will of their own.
 
-resources   whoever reads or writes a variable, a table or a variant list stands where it lives (calls and branches excepted)
+resources   whoever reads or writes a variable, a table or a variant list stands where it lives (calls and branches excepted, but for
+            what XLA compiles as one: it cannot reach another device)
+state       a variable or table of the model lives where it was saved to be, or on the first worker's host, where a loader puts it
 v1 loops    a graph with Switch, Merge, Enter, ... stays whole
 pins        a node that has a device keeps it, and its group with it
 host        strings, variants and integers that no float is computed from live on a CPU
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 from compiler.ir.errors import CleaveError
 from compiler.ir.graph import INPUT, Graph, Node
+from compiler.ir.module import Module, function_refs
 from compiler.ops.registry import has
 from compiler.ops.spec import Trait
 from cost_model.cluster import Cluster
@@ -39,20 +42,41 @@ def groups_of(graph: Graph, flow: Flow, prices: Prices, cluster: Cluster, pins: 
     parent = list(range(len(flow)))
     for position, node in enumerate(flow.nodes):
         for producer, port in flow.operands[position]:
-            if _shares(node, flow.type_of(producer, port).dtype):
+            if _shares(node, flow.type_of(producer, port).dtype, prices.module):
                 _join(parent, producer, position)
     if any(has(node, Trait.LOOP) for node in flow.nodes):
         for position in range(1, len(flow)):
             _join(parent, 0, position)
     group = tuple(_find(parent, position) for position in range(len(flow)))
     return Groups(
-        group, _followers(graph, flow, prices, pins), tuple(map(_host_only, _types(flow))), _fixed(graph, flow, group, cluster, pins)
+        group,
+        _followers(graph, flow, prices, pins),
+        tuple(map(_host_only, _types(flow))),
+        _fixed(graph, flow, group, cluster, {**_homes(flow, prices.module, cluster), **pins}),
     )
 
 
-def _shares(node: Node, dtype: str) -> bool:
+def _homes(flow: Flow, module: Module, cluster: Cluster) -> dict[str, str]:
+    """Where the model's own state lives, by the node that yields its handle."""
+    host = cluster.host(cluster.workers[0].name)
+    found: dict[str, str] = {}
+    for node in flow.nodes:
+        variable = module.variables.get(str(node.attrs.get("ref"))) if has(node, Trait.HANDLE) else None
+        saved = variable.device if variable is not None else ""
+        if "ref" in node.attrs and has(node, Trait.HANDLE):
+            found[node.name] = saved if saved in cluster else host
+    return found
+
+
+def _shares(node: Node, dtype: str, module: Module) -> bool:
     called = has(node, Trait.CALL) or has(node, Trait.CONTROL_FLOW)
-    return not called and (dtype in _SHARED_TYPES or dtype.endswith("_ref"))
+    return (not called or _is_one(node, module)) and (dtype in _SHARED_TYPES or dtype.endswith("_ref"))
+
+
+def _is_one(node: Node, module: Module) -> bool:
+    """Does XLA compile what the node runs, so that all of it is on one device?"""
+    bodies = (module.functions[ref.name] for ref in function_refs(node) if ref.name in module.functions)
+    return any(attrs.get("_XlaMustCompile") is True for attrs in (node.attrs, *(body.attrs for body in bodies)))
 
 
 def _find(parent: list[int], position: int) -> int:

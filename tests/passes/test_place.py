@@ -140,3 +140,24 @@ def test_caps_hold_or_it_is_an_error(module: Module) -> None:
         return
     after = outcome(module, graph, prices_of(module, cluster))
     assert all(peak <= whole * 0.7 for peak in after.peaks.values())
+
+
+@pytest.mark.parametrize(("attrs", "where"), [(" {_XlaMustCompile=true}", "/device:CPU:0"), ("", None)])
+def test_what_xla_compiles_stands_where_its_variable_is_loaded(attrs: str, where: str | None) -> None:
+    text = f"""module "m" facts(typed)
+
+variable @w : f32[512,512] = splat(f32[512,512], 0.5)
+
+entry @main(%x: f32[512,512]) -> (y = %y, z = %z) {{
+  %h = Variable() {{ref="w"}} : resource<f32[512,512]>[] from(h)
+  %z = MatMul(%x, %x) : f32[512,512] from(z)
+  %y = Call(%x, %h) {{f=@g}} : f32[512,512] from(y)
+}}
+function @g(%a: f32[512,512], %r: resource<f32[512,512]>[]) -> (c = %c){attrs} {{
+  %v = ReadVariableOp(%r) {{dtype=f32}} : f32[512,512] from(v)
+  %c = MatMul(%a, %v) : f32[512,512] from(c)
+}}
+"""
+    found = devices(place(text, Cluster.parse("cpu:2"))[0])
+    assert found["h"] == "/device:CPU:0"
+    assert where is None or found["y"] == where
