@@ -1,6 +1,7 @@
-"""Random programs: modules valid by construction, drawn op by op from what the registry can type, with sharing, dead ends and several outputs.
+"""Random programs: modules valid by construction, drawn op by op, with sharing, dead ends and several outputs.
 
-Every value is float32 [b, n] or [b, m, n] with a symbolic batch, int32, or a constant; shapes are known, so each op drawn fits its operands.
+Every value is float32 [b, n] or [b, m, n] with a symbolic batch, int32, or a constant; shapes are known, so each op
+drawn fits its operands.
 """
 
 from __future__ import annotations
