@@ -20,7 +20,8 @@ from compiler.ops.registry import spec
 from compiler.ops.spec import Localized, Operation, Shard, ShardingRule
 from compiler.pipeline.base import ANNOTATED, PARTITIONED, TYPED, Context, Numerics, Pass
 from compiler.rewrite.emitter import Emitter
-from passes.split.factors import ATTRIBUTE, assignment_of, local_type, shard_of
+from passes.split.derivation import Derivation, Divided, Part
+from passes.split.factors import ATTRIBUTE, assignment_of, attribute, local_type, shard_of
 from passes.split.kinds import Kinds
 from passes.split.reshard import Resharder
 from passes.split.sizes import Sizes
@@ -37,9 +38,11 @@ class Partition(Pass):
     numerics = Numerics.REASSOCIATES
 
     def run(self, module: Module, context: Context) -> None:
-        for graph in module.entries.values():
+        derivations = []
+        for entry, graph in module.entries.items():
             if module.mesh is not None and any(ATTRIBUTE in node.attrs for node in graph):
-                _Partitioner(module, graph, module.mesh, context).run()
+                derivations.append(Derivation(entry))
+                _Partitioner(module, graph, module.mesh, context, derivations[-1]).run()
 
 
 @dataclass
@@ -48,6 +51,7 @@ class _Partitioner:
     graph: Graph
     mesh: Mesh
     context: Context
+    derivation: Derivation
     emitter: Emitter = field(init=False)
     forms: Resharder = field(init=False)
     sizes: Sizes = field(init=False)
@@ -59,7 +63,7 @@ class _Partitioner:
         self.emitter = Emitter(self.module, self.graph)
         self.sizes = Sizes(self.emitter)
         self.kinds = Kinds(self.module)
-        self.forms = Resharder(self.emitter, self.sizes, self.mesh)
+        self.forms = Resharder(self.emitter, self.sizes, self.mesh, self.derivation)
         self.contents = infer_graph(self.module, self.graph).contents
 
     def run(self) -> None:
@@ -94,15 +98,21 @@ class _Partitioner:
         columns = [self._column(value, sharding) for value, sharding in zip(operands, wanted, strict=True)]
         controls = self._controls(node.name)
         results: list[list[Value]] = []
+        parts: list[Part] = []
         for k, at in enumerate(self.mesh.coordinates()):
             shard = shard_of({f.name: f for f in rule.factors}, assignment, at, self.mesh)
             local = tuple(column[k] for column in columns)
             localized = _localize(whole, shard, tuple(self.graph.type_of(v) for v in local), self.kinds)
             first = self._emit(node, whole, k, localized, local, controls)
-            results.append([self._finished(node, k, localized, Value(first.node, port)) for port in range(len(node.types))])
+            chains = [self._finished(node, k, localized, Value(first.node, port)) for port in range(len(node.types))]
+            results.append([chain[-1] for chain in chains])
             self._check_types(node, results[-1], given, at)
-        for port, (type_, sharding) in enumerate(zip(node.types, given, strict=True)):
-            self.forms.settle(Value(node.name, port), type_.with_sharding(None), _known(sharding, type_), [r[port] for r in results])
+            made = tuple(dict.fromkeys(value.node for chain in chains for value in chain))
+            parts.append(Part(self.mesh.devices[k], made or (first.node,), tuple(results[-1])))
+        layouts = tuple(_known(sharding, type_) for sharding, type_ in zip(given, node.types, strict=True))
+        self.derivation.divided.append(Divided(node.name, node.op, attribute(assignment), tuple(parts), layouts))
+        for port, (type_, layout) in enumerate(zip(node.types, layouts, strict=True)):
+            self.forms.settle(Value(node.name, port), type_.with_sharding(None), layout, [r[port] for r in results])
         return tuple(dict.fromkeys(value.node for row in results for value in row))
 
     def _column(self, value: Value, sharding: Sharding | None) -> tuple[Value, ...]:
@@ -120,13 +130,14 @@ class _Partitioner:
         device = self.mesh.devices[k]
         return self.emitter.add(localized.op, values, attrs, name=f"{node.name}/{k}", device=device, origin=node.origin, controls=controls)
 
-    def _finished(self, node: Node, k: int, localized: Localized, value: Value) -> Value:
-        """Finishing a part before it is combined: a sum of quotients is the quotient of the sum."""
+    def _finished(self, node: Node, k: int, localized: Localized, value: Value) -> list[Value]:
+        """The part, then what finishes it before it is combined: a sum of quotients is the quotient of the sum."""
+        chain = [value]
         for finish in localized.finish:
             scalar = self.sizes.scalar(finish.content, self.graph.type_of(value).dtype)
             name = f"{node.name}/{finish.op.lower()}_{k}"
-            value = self.emitter.add(finish.op, [value, scalar], name=name, device=self.mesh.devices[k], origin=node.origin)
-        return value
+            chain.append(self.emitter.add(finish.op, [chain[-1], scalar], name=name, device=self.mesh.devices[k], origin=node.origin))
+        return chain
 
     def _check_types(self, node: Node, parts: list[Value], given: tuple[Sharding | None, ...], at: Mapping[str, int]) -> None:
         """What the shard's own types say must be what the sharding says; the sharding may know more."""

@@ -25,6 +25,7 @@ from compiler.ir.sharding import Mesh, Sharding, extent
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Literal, Splat, Tensor, WeightRef, literal_bytes
 from compiler.rewrite.emitter import Emitter
+from passes.split.derivation import Derivation, Share
 from passes.split.factors import region
 from passes.split.sizes import Sizes
 
@@ -41,6 +42,7 @@ class Resharder:
     emitter: Emitter
     sizes: Sizes
     mesh: Mesh
+    derivation: Derivation
     divided: dict[str, None] = field(default_factory=dict)
     """Constants that were asked for in parts."""
     _forms: dict[Value, dict[Sharding | None, Locals]] = field(default_factory=dict)
@@ -104,6 +106,7 @@ class Resharder:
                 origin = self.emitter.graph.node(value.node).origin or (value.node,)
                 part = _literal_slice(literal, bounds)
                 made[key] = self.emitter.constant(part, name=f"{value.node}/{k}", device=self.mesh.devices[k], origin=origin)
+                self.derivation.shares[made[key].node] = Share(value.node, bounds)
             parts.append(made[key])
         return tuple(parts)
 
@@ -227,7 +230,9 @@ class Resharder:
     def _add(self, op: str, operands: Sequence[Value], attrs: Mapping[str, DType], device: str, whole: Value, what: str) -> Value:
         origin = self.emitter.graph.node(whole.node).origin or (whole.node,)
         suffix = f"_{device.rpartition(':')[2]}" if device and not what.startswith("slice") else ""
-        return self.emitter.add(op, operands, attrs, name=f"{whole.node}/{what}{suffix}", device=device, origin=origin)
+        made = self.emitter.add(op, operands, attrs, name=f"{whole.node}/{what}{suffix}", device=device, origin=origin)
+        self.derivation.moves[made.node] = whole
+        return made
 
 
 def _static(dim: KnownDim) -> int:
