@@ -27,6 +27,7 @@ from compiler.ops.regions import in_control_flow
 from compiler.pipeline.base import ANNOTATED, TYPED, Context, Pass
 from cost_model.cluster import Cluster
 from cost_model.model import CostModel
+from passes.split.derivation import Derivation
 from passes.split.factors import ATTRIBUTE, attribute
 from passes.split.problem import Problem, Solution, Vector
 from passes.split.solve import solve
@@ -66,10 +67,11 @@ class Decision:
 
 @dataclass
 class SplitPlan:
-    """A service that choose fills: the decisions, and how good the whole is proven to be."""
+    """A service that choose fills: the decisions, and how good the whole is proven to be; partition adds what it derived."""
 
     decisions: list[Decision] = field(default_factory=list)
     solutions: dict[str, Solution] = field(default_factory=dict)
+    derivations: tuple[Derivation, ...] = ()
 
 
 @dataclass(frozen=True)
