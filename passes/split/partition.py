@@ -3,6 +3,7 @@
 %y = MatMul(%x, %w) {_factors=["n:d"]} : f32[b,8]@[_,d]
 =>  %y/0 = MatMul(%x, %w/0) : f32[b,4] on cpu:0        %y/1 = MatMul(%x, %w/1) : f32[b,4] on cpu:1
 
+It writes down what became of everything (`derivation`), and `check` proves it from that, each time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from compiler.ops.registry import spec
 from compiler.ops.spec import Localized, Operation, Shard, ShardingRule
 from compiler.pipeline.base import ANNOTATED, PARTITIONED, TYPED, Context, Numerics, Pass
 from compiler.rewrite.emitter import Emitter
+from passes.split.check import check
+from passes.split.choose import SplitPlan
 from passes.split.derivation import Derivation, Divided, Part
 from passes.split.factors import ATTRIBUTE, assignment_of, attribute, local_type, shard_of
 from passes.split.kinds import Kinds
@@ -38,11 +41,17 @@ class Partition(Pass):
     numerics = Numerics.REASSOCIATES
 
     def run(self, module: Module, context: Context) -> None:
-        derivations = []
+        if module.mesh is None or not any(ATTRIBUTE in node.attrs for graph in module.entries.values() for node in graph):
+            return
+        before, derivations = module.copy(), []
         for entry, graph in module.entries.items():
-            if module.mesh is not None and any(ATTRIBUTE in node.attrs for node in graph):
-                derivations.append(Derivation(entry))
+            derivations.append(Derivation(entry))
+            if any(ATTRIBUTE in node.attrs for node in graph):
                 _Partitioner(module, graph, module.mesh, context, derivations[-1]).run()
+        check(before, module, derivations)
+        plan = context.services.get(SplitPlan)
+        if isinstance(plan, SplitPlan):
+            plan.derivations = tuple(derivations)
 
 
 @dataclass
