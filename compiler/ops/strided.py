@@ -37,6 +37,8 @@ def cuts(operation: Operation, rank: int, first: int = 1) -> list[Cut] | None:
     begin, end, strides = (vector_content(operation, first + i) for i in range(3))
     if begin is None or end is None or strides is None:
         return None
+    if not len(begin) == len(end) == len(strides):
+        raise misfit(operation, f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} elements, expected as many")
     ellipsis, new = operation.int_attr("ellipsis_mask"), operation.int_attr("new_axis_mask")
     specified = sum(not (ellipsis | new) >> i & 1 for i in range(len(begin)))
     found: list[Cut] = []
@@ -57,11 +59,11 @@ def cuts(operation: Operation, rank: int, first: int = 1) -> list[Cut] | None:
 
 def _cut(operation: Operation, i: int, axis: int, spec: tuple[KnownDim | None, ...]) -> Cut:
     begin, end, stride = spec
-    if operation.int_attr("shrink_axis_mask") >> i & 1:
-        return Cut("index", axis, i, begin, open_begin=False, open_end=False)
     step = stride if isinstance(stride, int) else None
     if step == 0:
         raise misfit(operation, "a stride is 0")
+    if operation.int_attr("shrink_axis_mask") >> i & 1:
+        return Cut("index", axis, i, begin, open_begin=False, open_end=False)
     masks = operation.int_attr("begin_mask") >> i & 1, operation.int_attr("end_mask") >> i & 1
     return Cut("range", axis, i, begin, end, step, bool(masks[0]), bool(masks[1]))
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.ir.dims import KnownDim
+from compiler.ir.errors import IrError
 from compiler.ir.graph import Graph, Node, Value, attrs_key
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh
@@ -73,7 +74,10 @@ class _Checker:
         self._read_derivation()
         self.rules = Rules(self.before)
         self.was: Contents = infer_graph(self.before, self.old).contents
-        self.now: Contents = infer_graph(self.after, self.new).contents
+        try:
+            self.now: Contents = infer_graph(self.after, self.new).contents
+        except IrError as error:
+            raise Unproven(f"entry @{self.derivation.entry} is not proven: rule 'types': {error}") from None
         self._check_gone()
         for name in self.new.order():
             self._at(name, self._denote)

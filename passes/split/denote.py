@@ -120,6 +120,8 @@ def _cut(old: Bounds, begin: KnownDim | None, size: KnownDim | None) -> Bounds:
 def joined(pieces: Sequence[Piece], contents: Sequence[Content]) -> Piece:
     """Pieces that follow one another along the dimension that the last content says."""
     dim, first = contents[-1], pieces[0]
+    if len(pieces) < 2:
+        raise Unproven("one piece is concatenated, expected two or more: the kernel refuses it")
     if not isinstance(dim, int) or first.bounds is None or not 0 <= dim < len(first.bounds):
         raise Unproven("the dimension to concatenate along is not known")
     end = first.bounds[dim][1]
