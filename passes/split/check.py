@@ -14,8 +14,10 @@ and every output must denote the whole of what it was.  Nothing is run.  None of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from compiler.ir.dims import KnownDim
 from compiler.ir.errors import IrError
@@ -27,9 +29,9 @@ from compiler.ops.attributes import stored
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.regions import in_control_flow
-from compiler.ops.spec import Content, Finish, Localized
-from passes.split.check_shard import ANNOTATION, Claim, Rules, lies, runs, same_body
-from passes.split.denote import MOVEMENTS, Piece, Unproven, normal, whole
+from compiler.ops.spec import Content, Finish, Localized, Shard
+from passes.split.check_shard import ANNOTATION, PASSED, Claim, Rules, lies, runs, same_body
+from passes.split.denote import MOVEMENTS, Piece, Terms, Unproven, normal, whole
 from passes.split.derivation import Derivation, Divided, Part
 
 BIGGEST_SIZE = 64
@@ -69,6 +71,8 @@ class _Checker:
     """Results of shards that wait for these, in order, before they are what the rule says."""
     roles: dict[str, _Role] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
+    terms: dict[tuple[str, int], dict[int, tuple[Terms, ...]]] = field(default_factory=dict)
+    """(node, operand) -> by shard index, the term of its sum that is read there."""
 
     def run(self) -> None:
         self._read_derivation()
@@ -205,7 +209,7 @@ class _Checker:
         if node.name != part.nodes[0]:
             self._finish(node, claim, role)
             return
-        at = list(self.mesh.coordinates())[role.index]
+        at = self.coordinates[role.index]
         shard = claim.shard(at)
         values = self.new.operands(node.name)
         if len(values) != len(claim.operands):
@@ -215,17 +219,23 @@ class _Checker:
             where = f"rule of {claim.operation.op} {claim.operation.name!r} split by {', '.join(role.divided.factors)}: operand {slot}"
             if slot in local.contents:
                 self._expect_content(value, local.contents[slot], where)
+            elif claim.passes(slot):
+                self._expect_term(value, claim, slot, shard, claim.term(at), where)
             else:
                 self._expect(value, claim.reads(slot, shard), where)
         self._expect_op(node, local)
         for port in range(len(node.types)):
-            self._yield(Value(node.name, port), claim.yields(port, shard), local.finish)
-            self._check_layout(role, port, claim.yields(port, shard))
+            self._yield(Value(node.name, port), claim.yields(port, shard, at), local.finish)
+            self._check_layout(claim, role, port, at)
 
-    @property
+    @cached_property
     def mesh(self) -> Mesh:
         assert self.before.mesh is not None, "only modules with a mesh are partitioned"
         return self.before.mesh
+
+    @cached_property
+    def coordinates(self) -> list[dict[str, int]]:
+        return list(self.mesh.coordinates())
 
     def _claim(self, divided: Divided) -> Claim:
         if divided.node not in self.claims:
@@ -234,13 +244,14 @@ class _Checker:
             axes = {name: tuple(over.split("*")) for name, _, over in (f.partition(":") for f in divided.factors)}
             factors = {f.name for f in self.rules.of(op).splits()}
             used = [axis for over in axes.values() for axis in over]
-            if len(axes) != len(divided.factors) or len(set(used)) != len(used) or not axes.keys() <= factors:
+            passed = axes.pop(PASSED, ())
+            if len(axes) + bool(passed) != len(divided.factors) or len(set(used)) != len(used) or not axes.keys() <= factors:
                 raise Unproven(f"{op.op} {op.name!r} is divided by {divided.factors}, expected distinct axes for some of {sorted(factors)}")
             if len(divided.parts) != len(self.mesh.devices) or len(divided.layouts) != len(op.results):
                 raise Unproven(
                     f"{op.op} {op.name!r} has {len(divided.parts)} parts, expected one for each of {len(self.mesh.devices)} devices"
                 )
-            self.claims[divided.node] = Claim(divided, op, self.old.operands(divided.node), self.rules.of(op), axes, self.mesh)
+            self.claims[divided.node] = Claim(divided, op, self.old.operands(divided.node), self.rules.of(op), axes, passed, self.mesh)
         return self.claims[divided.node]
 
     def _expect_op(self, node: Node, local: Localized) -> None:
@@ -267,12 +278,10 @@ class _Checker:
         self._expect_content(rest[0], waiting[0].content, "rule 'finish': operand 1")
         self._yield(Value(node.name), self.pieces[value], waiting[1:])
 
-    def _check_layout(self, role: _Role, port: int, piece: Piece) -> None:
-        layout, type_ = role.divided.layouts[port], self.old.node(role.divided.node).types[port]
-        at = list(self.mesh.coordinates())[role.index]
-        expected = lies(Value(role.divided.node, port), type_, layout, at, self.mesh)
-        axes = self.claims[role.divided.node].axes
-        partial = {(axis, t.combine) for t in piece.terms for axis in axes[t.factor] if self.mesh.axis(axis).size > 1}
+    def _check_layout(self, claim: Claim, role: _Role, port: int, at: Mapping[str, int]) -> None:
+        layout, value, piece = role.divided.layouts[port], Value(role.divided.node, port), claim.yields(port, claim.shard(at), at)
+        expected = lies(value, self.old.type_of(value), layout, at, self.mesh)
+        partial = {(axis, t.combine) for t in piece.terms for axis in claim.axes_of(t.factor) if self.mesh.axis(axis).size > 1}
         if piece.bounds != expected or partial != {(axis, c) for axis, c in layout.partial if self.mesh.axis(axis).size > 1}:
             raise Unproven(f"rule 'layout': by the sharding rule it yields {piece}, the derivation says that it lies as {layout}")
 
@@ -295,6 +304,17 @@ class _Checker:
             raise Unproven(f"{where}: {error}, expected {expected}") from None
         if found != expected:
             raise Unproven(f"{where} is {value} = {found}, expected {expected}")
+
+    def _expect_term(self, value: Value, claim: Claim, slot: int, shard: Shard, term: Terms, where: str) -> None:
+        """One term of the operand's sum, all shards with another index another one, as many terms as indices."""
+        found, expected = self._piece(value), claim.reads(slot, shard)
+        single = all(t.combine == "sum" and len(t.held) == 1 for t in found.terms)
+        if replace(found, terms=()) != expected or not single or math.prod(t.count for t in found.terms) != term.count:
+            raise Unproven(f"{where} is {value} = {found}, expected one of {term.count} terms of a sum, {expected}")
+        (index,) = term.held
+        known = self.terms.setdefault((claim.operation.name, slot), {})
+        if known.setdefault(index, found.terms) != found.terms or list(known.values()).count(found.terms) > 1:
+            raise Unproven(f"{where} is {value} = {found}, expected a term that no other shard reads")
 
     def _expect_content(self, value: Value, expected: tuple[KnownDim, ...] | KnownDim, where: str) -> None:
         found, wanted = self._number(value), _normal(expected)

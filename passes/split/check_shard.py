@@ -3,6 +3,8 @@
     rule         dims as factors; a factor over a mesh axis is the rows `extent(size, axis, index)` of shard `index`
     operand      rows of its dims' factors; with a halo (lo, hi, stride) the rows [s*stride - lo, (e-1)*stride + 1 + hi) that there are
     result       rows of its dims' factors, and term `index` of every reduction
+    passed       operands that are partial sums, all at once: shard i reads one term of each, a different one for each i, and all of them
+                 are read; its result is term i, for op(sum x_i, sum y_i) = sum op(x_i, y_i) is what the rule calls `linear`
     runs         what the spec's `localize` says; a call of a kind runs the same nodes as the whole's body
 
 The rules and `localize` are the shared base: tests prove them against TensorFlow's kernels.
@@ -27,18 +29,21 @@ from passes.split.denote import Bounds, Piece, Terms, Unproven, bounds, normal, 
 from passes.split.derivation import Divided
 
 ANNOTATION = "_factors"
+PASSED = "+"
+"""In place of a factor: partial sums pass through over these axes."""
 Coordinates = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A divided node with its rule: `axes[factor]` are the mesh axes it runs over, major first."""
+    """A divided node with its rule: `axes[factor]` are the mesh axes it runs over, major first; sums pass through over those `passed`."""
 
     divided: Divided
     operation: Operation
     operands: tuple[Value, ...]
     rule: ShardingRule
     axes: Mapping[str, tuple[str, ...]]
+    passed: tuple[str, ...]
     mesh: Mesh
 
     def shard(self, at: Coordinates) -> Shard:
@@ -52,23 +57,41 @@ class Claim:
             if whole_size is None:
                 raise Unproven(f"factor {name!r} is divided, expected its size to be known")
             start[name], size[name] = nested(whole_size, axes, at, self.mesh)
-            index[name], count[name] = 0, 1
-            for axis in map(self.mesh.axis, axes):
-                index[name], count[name] = index[name] * axis.size + at[axis.name], count[name] * axis.size
+            index[name], count[name] = self._position(axes, at)
         return Shard(index, count, start, size)
+
+    def _position(self, axes: tuple[str, ...], at: Coordinates) -> tuple[int, int]:
+        """(index, count) over several axes, major first."""
+        index, count = 0, 1
+        for axis in map(self.mesh.axis, axes):
+            index, count = index * axis.size + at[axis.name], count * axis.size
+        return index, count
+
+    def passes(self, slot: int) -> bool:
+        """Is operand `slot` a partial sum that passes through?"""
+        return bool(self.passed) and slot in getattr(self.rule, "linear", ())
+
+    def term(self, at: Coordinates) -> Terms:
+        """Which term of a sum that passes through the device at these coordinates has."""
+        index, count = self._position(self.passed, at)
+        return Terms(self.operation.name, PASSED, "sum", count, frozenset((index,)))
+
+    def axes_of(self, factor: str) -> tuple[str, ...]:
+        return self.passed if factor == PASSED else self.axes[factor]
 
     def reads(self, slot: int, shard: Shard) -> Piece:
         """What operand `slot` of a shard must denote."""
         dims, value, type_ = self.rule.operands[slot], self.operands[slot], self.operation.operands[slot]
         return whole(value, type_) if dims is None else Piece(value, self._rows(dims, type_, shard, operand=True))
 
-    def yields(self, port: int, shard: Shard) -> Piece:
+    def yields(self, port: int, shard: Shard, at: Coordinates) -> Piece:
         """What result `port` of a shard denotes."""
         dims, type_ = self.rule.results[port], self.operation.results[port]
         value = Value(self.operation.name, port)
         if dims is None:
             return whole(value, type_)
-        return Piece(value, self._rows(dims, type_, shard, operand=False), tuple(self._terms(shard)))
+        passed = [self.term(at)] if self.passed else []
+        return Piece(value, self._rows(dims, type_, shard, operand=False), (*passed, *self._terms(shard)))
 
     def _terms(self, shard: Shard) -> list[Terms]:
         name = self.operation.name
