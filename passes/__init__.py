@@ -24,6 +24,7 @@ from passes.fuse.pad import PadIntoConv
 from passes.fuse.transpose import FoldTranspose
 from passes.outline.inline_kinds import InlineKinds
 from passes.outline.outline import Outline
+from passes.place.pin import Pin
 from passes.place.place import Place
 from passes.place.serialise import Serialise
 from passes.reorder.memory import ReorderMemory
@@ -51,6 +52,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
         "fuse-elementwise": FuseElementwise,
         "outline": Outline,
         "inline-kinds": InlineKinds,
+        "pin": Pin,
         "choose": Choose,
         "partition": Partition,
         "reorder-ranks": ReorderRanks,

@@ -24,6 +24,7 @@ _FUSE = (
     "fold-transpose",
     "repeat(simplify,fold-constants,infer-types,cse,dce)",  # the folded weights, and what the rewrites left behind
 )
+_PIN = ("pin",)  # where the user wants operators: before they are put into bodies or divided, after what merges and folds them
 _SPLIT = (
     # only what divides as freely as its nodes: layer norms as one lose the split of their rows, attention that of unequal batch symbols,
     # 0.2% of latency and 2% of throughput on GPT-2 and DistilBERT (simulated)
@@ -46,9 +47,9 @@ _SCHEDULE = (
 
 PIPELINES: Mapping[str, str] = MappingProxyType(
     {
-        "default": ",".join((*_INLINE, *_FREEZE, *_CLEAN, *_FUSE, *_SPLIT, *_SCHEDULE)),
+        "default": ",".join((*_INLINE, *_FREEZE, *_CLEAN, *_FUSE, *_PIN, *_SPLIT, *_SCHEDULE)),
         # To read a model by its functions, and for an emitter that has kernels for them; as calls they are slower than the open nodes.
         "outline": ",".join((*_INLINE, *_FREEZE, *_CLEAN, *_FUSE, *_REGIONS, "infer-types", "dce")),
-        "exact": ",".join((*_INLINE, *_CLEAN, *_SCHEDULE)),  # bit for bit: nothing that could round differently
+        "exact": ",".join((*_INLINE, *_CLEAN, *_PIN, *_SCHEDULE)),  # bit for bit: nothing that could round differently
     }
 )

@@ -12,11 +12,13 @@ Seconds are the cost model's, at the module's representative sizes; the minimum 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
+from compiler.ir.errors import CleaveError
 from compiler.ir.graph import INPUT, Graph, Node
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh, MeshAxis, Sharding
@@ -32,6 +34,8 @@ from passes.split.factors import ATTRIBUTE, attribute
 from passes.split.problem import Problem, Solution, Vector
 from passes.split.solve import solve
 from passes.split.strategies import Considered, Enumerator, Lies, Strategy
+from passes.split.study import Candidate, Option, Study, constrained
+from passes.split.wishes import Wishes, allowed, fixed_by
 
 MEMORY_WEIGHT = 1.0
 """Seconds that a byte of constants on the fullest device counts as, under the memory objective."""
@@ -50,6 +54,8 @@ class Alternative:
     label: str
     seconds: float
     reshard_seconds: float
+    weight_bytes: float = 0.0
+    """Of the constants it reads, on the fullest device."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class SplitPlan:
     decisions: list[Decision] = field(default_factory=list)
     solutions: dict[str, Solution] = field(default_factory=dict)
     derivations: tuple[Derivation, ...] = ()
+    studies: dict[str, Study] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,16 +93,43 @@ class Choose(Pass):
     def run(self, module: Module, context: Context) -> None:
         cluster = context.service(Cluster)
         workers = tuple(d.name for d in cluster.workers)
+        wishes = _wishes(context)
         if len(workers) < 2:
+            if wishes.splits:
+                raise CleaveError(
+                    f"{next(iter(wishes.splits))!r} is to be split, but cluster {cluster.name!r} has one device to split over"
+                )
             return
         module.mesh = Mesh((MeshAxis("d", len(workers)),), workers)
-        for entry, graph in module.entries.items():
-            _Chooser(module, graph, module.mesh, CostModel(cluster), _objective(context), context).run(entry, self.iterations)
+        choosers = {
+            entry: _Chooser(module, graph, module.mesh, CostModel(cluster), _objective(context), context)
+            for entry, graph in module.entries.items()
+        }
+        fixed = _fixed(choosers, wishes)
+        for entry, chooser in choosers.items():
+            chooser.run(entry, self.iterations, fixed[entry], wishes)
 
 
 def _objective(context: Context) -> Objective:
     found = context.services.get(Objective)
     return found if isinstance(found, Objective) else Objective.LATENCY
+
+
+def _wishes(context: Context) -> Wishes:
+    found = context.services.get(Wishes)
+    return found if isinstance(found, Wishes) else Wishes()
+
+
+def _fixed(choosers: Mapping[str, _Chooser], wishes: Wishes) -> dict[str, dict[int, str]]:
+    """For each entry the positions that are fixed: by the plan to follow, and by the user's word, which wins."""
+    for chooser in choosers.values():
+        chooser.enumerate()
+    where = [(entry, i, c) for entry, chooser in choosers.items() for i, c in enumerate(chooser.candidates())]
+    found: dict[str, dict[int, str]] = {entry: choosers[entry].followed(entry, wishes) for entry in choosers}
+    for position, wish in fixed_by(wishes.splits, [(c.named, c.labels) for _, _, c in where]).items():
+        entry, i, _ = where[position]
+        found[entry][i] = wish
+    return found
 
 
 @dataclass
@@ -110,16 +144,52 @@ class _Chooser:
     index: dict[str, int] = field(default_factory=dict)
     links: dict[tuple[int, int], list[tuple[int, int, TensorType]]] = field(default_factory=dict)
     """(producer, consumer) -> the values between them: port, slot, type."""
+    _candidates: tuple[Candidate, ...] = ()
 
-    def run(self, entry: str, iterations: int) -> None:
-        self._enumerate()
-        problem = self._problem()
-        unsplit = (0,) * len(self.considered)
-        solution = solve(problem, iterations, [unsplit])
+    def run(self, entry: str, iterations: int, fixed: Mapping[int, str], wishes: Wishes) -> None:
+        problem, candidates = self._problem(), self.candidates()
+        starts = [self._start(fixed, {}), self._start(fixed, wishes.chosen.get(entry, {}))]
+        solution = solve(constrained(problem, fixed, candidates), iterations, list(dict.fromkeys(starts)))
         self._annotate(solution)
+        plan = self.context.services.get(SplitPlan)
+        if isinstance(plan, SplitPlan):
+            static_only = self.objective is not Objective.THROUGHPUT
+            plan.studies[entry] = Study(candidates, problem, solution, iterations, static_only, len(self.mesh.devices), fixed)
         self._report(entry, problem, solution)
 
-    def _enumerate(self) -> None:
+    def _start(self, fixed: Mapping[int, str], chosen: Mapping[str, str]) -> tuple[int, ...]:
+        """Nothing split, or as an earlier plan has it, but for what is fixed."""
+        start = []
+        for i, candidate in enumerate(self.candidates()):
+            may = allowed(fixed[i] if i in fixed else chosen.get(candidate.name, ""), candidate.labels)
+            start.append(may.index(True) if any(may) else 0)
+        return tuple(start)
+
+    def followed(self, entry: str, wishes: Wishes) -> dict[int, str]:
+        """What the plan to follow says of this entry, where it was made for as many devices; what cannot be done again is said."""
+        found: dict[int, str] = {}
+        known = wishes.chosen.get(entry, {}) if wishes.devices == len(self.mesh.devices) else {}
+        for i, candidate in enumerate(self.candidates()):
+            label = known.get(candidate.name)
+            if label in candidate.labels:
+                found[i] = label
+            elif known and label != "whole" and candidate.operation.op != INPUT:
+                why = f"the plan has {label} for it" if label else "the plan does not know it"
+                self.context.refuse(candidate.name, f"{why}; {candidate.operation.op} is chosen anew")
+        return found
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What is considered for each operator, as data."""
+        if not self._candidates:
+            self._candidates = tuple(self._candidate(considered) for considered in self.considered)
+        return self._candidates
+
+    def _candidate(self, considered: Considered) -> Candidate:
+        options = tuple(Option(s.label, s.seconds, self._weight_bytes(considered, s)) for s in considered.strategies)
+        node = self.graph.node(considered.name)
+        return Candidate(considered.name, considered.operation, node.origin, options, considered.refusal)
+
+    def enumerate(self) -> None:
         contents = infer_graph(self.module, self.graph).contents
         enumerator = Enumerator(self.module, self.graph, self.mesh, self.costs, Bodies(self.module), in_control_flow(self.graph))
         enumerator.static_only = self.objective is not Objective.THROUGHPUT
@@ -203,9 +273,9 @@ class _Chooser:
         for k, considered in enumerate(self.considered):
             node = self.graph.node(considered.name)
             if node.op != INPUT:
-                plan.decisions.append(_decision(entry, node, considered, around[k], solution.choice[k]))
+                plan.decisions.append(_decision(entry, node, self.candidates()[k], around[k], solution.choice[k]))
 
 
-def _decision(entry: str, node: Node, considered: Considered, around: Vector, pick: int) -> Decision:
-    listed = tuple(Alternative(s.label, s.seconds, float(around[n])) for n, s in enumerate(considered.strategies))
-    return Decision(entry, node.name, node.op, node.origin, considered.strategies[pick].label, listed, considered.refusal)
+def _decision(entry: str, node: Node, considered: Candidate, around: Vector, pick: int) -> Decision:
+    listed = tuple(Alternative(o.label, o.seconds, float(around[n]), o.weight_bytes) for n, o in enumerate(considered.options))
+    return Decision(entry, node.name, node.op, node.origin, considered.labels[pick], listed, considered.refusal)
