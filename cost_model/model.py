@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from compiler.ir.dims import symbols
 from compiler.ir.graph import INPUT, Graph
 from compiler.ir.module import Module, function_refs
-from compiler.ir.sharding import Mesh, Sharding
+from compiler.ir.sharding import Mesh, Sharding, Windowed
 from compiler.ir.types import TensorType
 from compiler.ops import queries
 from compiler.ops.registry import spec
@@ -65,6 +65,10 @@ class CostModel:
     def reshard_seconds(self, type_: TensorType, source: Sharding, target: Sharding, mesh: Mesh, sizes: Mapping[str, int]) -> float:
         """Seconds to turn a value that lies as `source` into one that lies as `target`."""
         return reshard.reshard_seconds(self.cluster, type_, source, target, mesh, sizes)
+
+    def halo_seconds(self, type_: TensorType, windowed: Windowed, dim: int, mesh: Mesh, sizes: Mapping[str, int]) -> float:
+        """Seconds to give each device the rows of `dim` that its window reads, when it has its own."""
+        return reshard.halo_seconds(self.cluster, type_, windowed, dim, mesh, sizes)
 
     def group(self, mesh: Mesh, axis: str) -> LinkGroup:
         """The devices of one line of a mesh axis, as a link group."""

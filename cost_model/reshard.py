@@ -4,6 +4,7 @@
     partial    -> replicated   all_reduce                   partial -> divided      reduce_scatter
     divided by one dimension -> divided by another          all_to_all
     another stage, or the same axes in another order        a send of the shard
+    divided    -> windowed      the rows a window lacks, from the neighbours (`halo_seconds`)
 
 They run in the order that keeps bytes small: slices, reduce-scatters, all-to-alls, all-reduces, gathers.  What a device copies or adds
 in its own memory overlaps with the transfer: each step costs the latency and the longer of the two.
@@ -11,12 +12,13 @@ in its own memory overlaps with the transfer: each step costs the latency and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from compiler.ir.sharding import Mesh, Sharding
+from compiler.ir.sharding import Mesh, Sharding, Windowed, rows_at, without
 from compiler.ir.types import TensorType
-from cost_model.analytic import type_bytes
+from cost_model.analytic import size_of_dim, type_bytes
 from cost_model.cluster import Cluster
 from cost_model.collective import COLLECTIVES
 
@@ -103,19 +105,46 @@ def step_seconds(cluster: Cluster, step: Step, mesh: Mesh) -> float:
     return alpha + max(linked - alpha, local)
 
 
+def halo_seconds(cluster: Cluster, type_: TensorType, windowed: Windowed, dim: int, mesh: Mesh, sizes: Mapping[str, int]) -> float:
+    """From a device's own rows of `dim` to those its window reads: rows of neighbours are sent, and all are copied into one piece."""
+    window, axes = dict(windowed.windows)[dim], windowed.base.dims[dim]
+    assert type_.shape is not None and isinstance(type_.shape[dim], int), "windowed dimensions are static"
+    rows = size_of_dim(type_.shape[dim], sizes)
+    lacking, copied = 0, 0
+    for at in _line_coordinates(mesh, axes):
+        start, size = (size_of_dim(d, sizes) for d in rows_at(rows, axes, mesh, at))
+        shard = [size_of_dim(d, sizes) for d in rows_at(window.rows, axes, mesh, at)]
+        first, count = window.reads(shard[0], shard[1], rows)
+        kept = max(0, min(start + size, first + count) - max(start, first))
+        lacking = max(lacking, count - kept)
+        copied = max(copied, count if (first, count) != (start, size) else 0)
+    whole = type_bytes(type_.with_sharding(without(windowed.base, (dim,))), sizes, mesh) / max(1, rows)
+    local = 2 * copied * whole / min(cluster.device(d).memory_bandwidth for d in mesh.devices)
+    if not lacking:
+        return local
+    link = cluster.link(*line(mesh, axes[-1])[:2])
+    return link.seconds(0) + max(link.seconds(lacking * whole) - link.seconds(0), local)
+
+
+def _line_coordinates(mesh: Mesh, axes: Sequence[str]) -> Iterator[dict[str, int]]:
+    """The coordinates that differ along `axes` only, every other axis at 0."""
+    for indices in product(*(range(mesh.axis(a).size) for a in axes)):
+        yield {**{a.name: 0 for a in mesh.axes}, **dict(zip(axes, indices, strict=True))}
+
+
 def _local_traffic(step: Step, count: int) -> float:
-    """Bytes a device reads and writes in its own memory."""
+    """Bytes a device reads and writes in its own memory: what is cut out of a part is copied, then joined or added."""
     match step.kind:
         case "slice":
             return 2 * step.bytes / count
         case "reduce_scatter":
-            return step.bytes + step.bytes / count
+            return 3 * step.bytes + step.bytes / count
         case "all_to_all":
-            return 2 * step.bytes / count
+            return 4 * step.bytes / count
         case "all_gather":
             return 2 * step.bytes
         case _:
-            return 3 * step.bytes
+            return (count + 1) * step.bytes
 
 
 def _send_seconds(cluster: Cluster, step: Step, mesh: Mesh) -> float:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from compiler.ir.dims import KnownDim, add, ceil_div, mul
@@ -108,6 +108,33 @@ class Sharding:
         return frozenset(a for axes in self.dims for a in axes) | {a for a, _ in self.partial}
 
 
+@dataclass(frozen=True)
+class Window:
+    """Shard [s, e) of `rows` rows reads the rows [s*stride - lo, (e-1)*stride + 1 + hi) of another dimension, those of them that exist."""
+
+    rows: int
+    lo: int
+    hi: int
+    stride: int
+
+    def reads(self, start: int, size: int, rows: int) -> tuple[int, int]:
+        """(first row, number of rows) that the shard of `size` rows from `start` reads of a dimension of `rows`."""
+        first = min(max(0, start * self.stride - self.lo), rows)
+        end = min(max(first, (start + size - 1) * self.stride + 1 + self.hi), rows)
+        return first, end - first if size else 0
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Parts that overlap: as `base`, but along dimension d of each `(d, window)` a part is what its window reads.  Only operands lie so."""
+
+    base: Sharding
+    windows: tuple[tuple[int, Window], ...]
+
+    def __str__(self) -> str:
+        return f"{self.base}" + "".join(f"~{d}({w.lo},{w.hi},{w.stride} of {w.rows})" for d, w in self.windows)
+
+
 _SHARDING = re.compile(r"\[([^\]]*)\]((?:\+\w+\(\w+\))*)(?:/(\d+))?")
 
 
@@ -130,6 +157,11 @@ def sharded(rank: int, dim: int, axis: str) -> Sharding:
     return Sharding(tuple((axis,) if d == dim else () for d in range(rank)))
 
 
+def without(sharding: Sharding, dims: Collection[int]) -> Sharding:
+    """The same, the dimensions `dims` whole."""
+    return replace(sharding, dims=tuple(() if d in dims else axes for d, axes in enumerate(sharding.dims)))
+
+
 def offset(size: KnownDim, axis: MeshAxis, index: int) -> KnownDim:
     """The first row of shard `index` (0..n) of a dimension of `size` rows: ceil(index*size/n), or by the axis's shares."""
     if axis.shares:
@@ -141,3 +173,12 @@ def extent(size: KnownDim, axis: MeshAxis, index: int) -> tuple[KnownDim, KnownD
     """(first row, number of rows) of shard `index`."""
     start = offset(size, axis, index)
     return start, add(offset(size, axis, index + 1), mul(-1, start))
+
+
+def rows_at(size: KnownDim, axes: Iterable[str], mesh: Mesh, coordinates: Mapping[str, int]) -> tuple[KnownDim, KnownDim]:
+    """(first row, number of rows) at mesh `coordinates` of a dimension divided over `axes`: they nest, major first."""
+    start: KnownDim = 0
+    for axis in axes:
+        first, size = extent(size, mesh.axis(axis), coordinates[axis])
+        start = add(start, first)
+    return start, size

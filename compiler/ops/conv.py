@@ -12,7 +12,7 @@ from compiler.ir.graph import Attr
 from compiler.ir.types import Shape, TensorType
 from compiler.ops.rules import ValueFactors, factor, local_shape
 from compiler.ops.shapes import agree, misfit, product, shape_from, with_rank
-from compiler.ops.spec import DimFactors, Factor, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Trait
+from compiler.ops.spec import DimFactors, Factor, Finish, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Trait
 from compiler.ops.windows import Layout, Window, layout, shard_pads, space_factors, windows
 
 
@@ -105,16 +105,25 @@ def _pads_freely(operation: Operation) -> bool:
 
 def _conv_localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
     """A shard of rows pads only what it lacks at the image's border: VALID where nothing is left to pad, else EXPLICIT."""
-    where = _where(operation)
+    where, finish = _where(operation), _reshaped(operation, shard)
     if not any(f"s{i}" in shard.start for i in range(len(where.space))):
-        return Localized(operation.op, operation.attrs)
+        return Localized(operation.op, operation.attrs, finish=finish)
     pads = shard_pads(operation, _spans(operation), shard)
     if not any(any(p) for p in pads):
-        return Localized(operation.op, _without_explicit(operation, "VALID"))
+        return Localized(operation.op, _without_explicit(operation, "VALID"), finish=finish)
     explicit = [0] * (2 * where.rank)
     for axis, (before, after) in zip(where.space, pads, strict=True):
         explicit[2 * axis], explicit[2 * axis + 1] = before, after
-    return Localized(operation.op, {**_without_explicit(operation, "EXPLICIT"), "explicit_paddings": tuple(explicit)})
+    attrs = {**_without_explicit(operation, "EXPLICIT"), "explicit_paddings": tuple(explicit)}
+    return Localized(operation.op, attrs, finish=finish)
+
+
+def _reshaped(operation: Operation, shard: Shard) -> tuple[Finish, ...]:
+    """oneDNN gives an empty batch its operand's shape (TensorFlow 2.21); a shard of a batch known at run time alone may be empty."""
+    if isinstance(shard.size.get("n", 1), int) or shard.index["n"] == 0:
+        return ()
+    rule = _depthwise_rule(operation) if operation.op.startswith("Depthwise") else _conv_rule(operation)
+    return (Finish("Reshape", local_shape(operation, rule, shard)),)
 
 
 def _without_explicit(operation: Operation, padding: str) -> dict[str, Attr]:

@@ -26,7 +26,7 @@ from typing import TypeAlias
 from compiler.ir.dims import Dim, KnownDim, exact_div, mul
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Attr
-from compiler.ir.sharding import Sharding
+from compiler.ir.sharding import Sharding, Window
 from compiler.ir.types import TensorType, size_of
 from compiler.ir.weights import Array
 
@@ -130,6 +130,15 @@ class Operation:
         raise IrError(f"{self.op} {self.name!r}: attribute {name!r} is {value!r}, expected a list of integers")
 
 
+PARTIAL = "+"
+"""In place of a factor: partial sums over a mesh axis pass through (`ShardingRule.linear`)."""
+
+
+def axes_of(text: str) -> tuple[str, ...]:
+    """The mesh axes that a factor runs over, major first: `x*y` => x, y."""
+    return tuple(text.split("*")) if text else ()
+
+
 class Kind(Enum):
     PARALLEL = "parallel"
     REDUCTION = "reduction"
@@ -171,6 +180,8 @@ class ShardingRule:
     factors: tuple[Factor, ...]
     operands: tuple[tuple[DimFactors, ...] | None, ...]
     results: tuple[tuple[DimFactors, ...] | None, ...]
+    linear: tuple[int, ...] = ()
+    """Operands that may be partial sums, all at once: op(sum of x_i, sum of y_i) = sum of op(x_i, y_i), the other operands whole."""
 
     def factor(self, name: str) -> Factor:
         for factor in self.factors:
@@ -202,15 +213,29 @@ class ShardingRule:
         return alone or (size is not None and exact_div(size, parts) is not None)
 
     def shardings(self, assignment: Mapping[str, str]) -> tuple[tuple[Sharding | None, ...], tuple[Sharding | None, ...]]:
-        """Operand and result shardings when each factor runs over the mesh axis `assignment[factor]` (None: a value never divided)."""
-        partial = tuple((axis, self.factor(f).combine) for f, axis in assignment.items() if self.factor(f).kind is Kind.REDUCTION)
+        """Operand and result shardings when each factor runs over the mesh axes `assignment[factor]` (None: a value never divided).
+
+        `PARTIAL` for a factor: the operands `linear` are partial sums over that axis, and so are the results.
+        """
+        passed = tuple((axis, "sum") for axis in axes_of(assignment.get(PARTIAL, "")))
+        reduced = [(axes, self.factor(f)) for f, axes in assignment.items() if f != PARTIAL]
+        partial = (*passed, *((axis, f.combine) for axes, f in reduced if f.kind is Kind.REDUCTION for axis in axes_of(axes)))
 
         def of(value: tuple[DimFactors, ...] | None, unreduced: tuple[tuple[str, str], ...]) -> Sharding | None:
             if value is None:
                 return None
-            return Sharding(tuple(tuple(assignment[f] for f in dim if f in assignment) for dim in value), unreduced)
+            return Sharding(tuple(tuple(a for f in dim if f in assignment for a in axes_of(assignment[f])) for dim in value), unreduced)
 
-        return tuple(of(v, ()) for v in self.operands), tuple(of(v, partial) for v in self.results)
+        operands = tuple(of(v, passed if slot in self.linear else ()) for slot, v in enumerate(self.operands))
+        return operands, tuple(of(v, partial) for v in self.results)
+
+    def windows(self, slot: int, assignment: Mapping[str, str]) -> Iterator[tuple[int, Window]]:
+        """(dimension, window) of each dimension of operand `slot` that a factor with a halo divides."""
+        for dim, names in enumerate(self.operands[slot] or ()):
+            for name in names:
+                found = self.factor(name)
+                if name in assignment and found.kind is Kind.HALO and isinstance(found.size, int):
+                    yield dim, Window(found.size, *found.halo)
 
 
 def einsum_rule(
@@ -263,10 +288,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Finish:
-    """An elementwise op applied to a combined result: `op(result, content)`; Mean over a split axis is Sum, then RealDiv by the count."""
+    """An op applied to a shard's results before they are combined: `op(result, content)`; Mean over a split axis is Sum, then RealDiv."""
 
     op: str
-    content: KnownDim
+    content: KnownDim | tuple[KnownDim, ...]
 
 
 @dataclass(frozen=True)

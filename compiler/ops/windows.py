@@ -65,11 +65,12 @@ class Window:
 
     @property
     def halo(self) -> tuple[int, int, int] | None:
-        """(lo, hi, stride) where the window and the padding are static."""
+        """(lo, hi, stride) where the window and the padding are static, and every window meets a row."""
         pads = self.pads
         if pads is None or not isinstance(self.window, int) or not isinstance(self.size, int):
             return None
-        return pads[0], (self.window - 1) * self.dilation - pads[0], self.stride
+        beyond = (self.window - 1) * self.dilation
+        return (pads[0], beyond - pads[0], self.stride) if max(pads) <= beyond else None
 
 
 def windows(operation: Operation, where: Layout, sizes: tuple[Dim, ...], kernel: tuple[Dim, ...]) -> tuple[Window, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 from compiler.ir.errors import CleaveError
 from compiler.ir.graph import INPUT, Graph, Node
 from compiler.ir.module import Module
-from compiler.ir.sharding import Mesh, MeshAxis, Sharding
+from compiler.ir.sharding import Mesh, MeshAxis, Windowed
 from compiler.ir.types import TensorType
 from compiler.ops.effects import Bodies
 from compiler.ops.queries import infer_graph, operation
@@ -31,9 +31,10 @@ from cost_model.cluster import Cluster
 from cost_model.model import CostModel
 from passes.split.derivation import Derivation
 from passes.split.factors import ATTRIBUTE, attribute
+from passes.split.prices import Reshards
 from passes.split.problem import Problem, Solution, Vector
 from passes.split.solve import solve
-from passes.split.strategies import Considered, Enumerator, Lies, Strategy
+from passes.split.strategies import Considered, Enumerator, Strategy
 from passes.split.study import Candidate, Option, Study, constrained
 from passes.split.wishes import Wishes, allowed, fixed_by
 
@@ -144,7 +145,11 @@ class _Chooser:
     index: dict[str, int] = field(default_factory=dict)
     links: dict[tuple[int, int], list[tuple[int, int, TensorType]]] = field(default_factory=dict)
     """(producer, consumer) -> the values between them: port, slot, type."""
+    reshards: Reshards = field(init=False)
     _candidates: tuple[Candidate, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.reshards = Reshards(self.costs, self.mesh, self.module.sizes)
 
     def run(self, entry: str, iterations: int, fixed: Mapping[int, str], wishes: Wishes) -> None:
         problem, candidates = self._problem(), self.candidates()
@@ -219,37 +224,19 @@ class _Chooser:
         total = 0.0
         for value, lies in zip(self.graph.operands(considered.name), strategy.operands, strict=True):
             if self.graph.node(value.node).op == "Const":
-                divided = () if lies is None else [axis for axes in lies.dims for axis in axes]
+                base = lies.base if isinstance(lies, Windowed) else lies
+                divided = () if base is None else [axis for axes in base.dims for axis in axes]
                 share = math.prod(self.mesh.axis(axis).size for axis in divided)
                 total += self.costs.bytes(self.graph.type_of(value), self.module.sizes) / share
         return total
 
     def _matrix(self, producer: int, consumer: int, values: list[tuple[int, int, TensorType]]) -> Vector:
         left, right = self.considered[producer].strategies, self.considered[consumer].strategies
-        matrix = np.zeros((len(left), len(right)))
-        known: dict[tuple[int, Lies, Lies], float] = {}
-        for a, source in enumerate(left):
-            for b, target in enumerate(right):
-                for port, slot, type_ in values:
-                    key = (slot, source.results[port], target.operands[slot])
-                    if key not in known:
-                        known[key] = self._reshard(type_, key[1], key[2])
-                    matrix[a, b] += known[key]
-        return matrix
-
-    def _reshard(self, type_: TensorType, source: Lies, target: Lies) -> float:
-        """Seconds from one form to another; a whole value is sent to, or gathered on, one device."""
-        if source == target or type_.shape is None:
-            return 0.0
-        everywhere = Sharding(((),) * len(type_.shape))
-        alpha = self.costs.transfer_seconds(0, self.mesh.devices[0], self.mesh.devices[-1])
-        if source is None:
-            sent = self.costs.transfer_seconds(self.costs.bytes(type_, self.module.sizes), self.mesh.devices[0], self.mesh.devices[-1])
-            cut = self.costs.reshard_seconds(type_, everywhere, target or everywhere, self.mesh, self.module.sizes)
-            return cut + (sent if target == everywhere else alpha)
-        if target is None:
-            return self.costs.reshard_seconds(type_, source, everywhere, self.mesh, self.module.sizes) if source != everywhere else 0.0
-        return self.costs.reshard_seconds(type_, source, target, self.mesh, self.module.sizes)
+        found = [
+            self.reshards.matrix(type_.with_sharding(None), tuple(s.results[port] for s in left), tuple(s.operands[slot] for s in right))
+            for port, slot, type_ in values
+        ]
+        return found[0] if len(found) == 1 else sum(found[1:], found[0])
 
     def _annotate(self, solution: Solution) -> None:
         for considered, pick in zip(self.considered, solution.choice, strict=True):

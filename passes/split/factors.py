@@ -6,18 +6,18 @@ A node without the attribute is *whole*: one copy, on the device that `place` gi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from compiler.ir.dims import KnownDim
+from compiler.ir.dims import Dim, KnownDim
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Node
-from compiler.ir.sharding import Mesh, Sharding, extent
+from compiler.ir.sharding import Mesh, Sharding, Window, Windowed, rows_at
 from compiler.ir.types import TensorType
-from compiler.ops.spec import Factor, Shard
+from compiler.ops.spec import PARTIAL, Factor, Shard, ShardingRule, axes_of
 
 ATTRIBUTE = "_factors"
 Assignment = Mapping[str, str]
-"""factor -> mesh axis."""
+"""factor -> mesh axis, or several of them, major first: `x*y`."""
 
 
 def assignment_of(node: Node) -> dict[str, str] | None:
@@ -35,21 +35,47 @@ def attribute(assignment: Assignment) -> tuple[str, ...]:
     return tuple(sorted(f"{factor}:{axis}" for factor, axis in assignment.items()))
 
 
-def region(type_: TensorType, sharding: Sharding, coordinates: Mapping[str, int], mesh: Mesh) -> tuple[tuple[KnownDim, KnownDim], ...]:
+def region(
+    type_: TensorType, lies: Sharding | Windowed, coordinates: Mapping[str, int], mesh: Mesh
+) -> tuple[tuple[KnownDim, KnownDim], ...]:
     """(first row, rows) in each dimension of the part at mesh `coordinates`; several axes on one dimension nest, major first."""
+    sharding = lies.base if isinstance(lies, Windowed) else lies
     if type_.shape is None or len(type_.shape) != len(sharding.dims):
         raise IrError(f"sharding {sharding} does not fit a value of type {type_}")
     parts: list[tuple[KnownDim, KnownDim]] = []
     for size, axes in zip(type_.shape, sharding.dims, strict=True):
         if size is None and axes:
             raise IrError(f"sharding {sharding} divides an unknown dimension of {type_}")
-        start: KnownDim = 0
-        rows: KnownDim = size if size is not None else 0
-        for axis in axes:
-            first, rows = extent(rows, mesh.axis(axis), coordinates[axis])
-            start = start + first
-        parts.append((start, rows))
+        parts.append(rows_at(size if size is not None else 0, axes, mesh, coordinates))
+    for dim, window in lies.windows if isinstance(lies, Windowed) else ():
+        parts[dim] = window_rows(window, type_.shape[dim], sharding.dims[dim], coordinates, mesh)
     return tuple(parts)
+
+
+def window_rows(window: Window, size: Dim, axes: tuple[str, ...], coordinates: Mapping[str, int], mesh: Mesh) -> tuple[int, int]:
+    """(first row, rows) that the window at `coordinates` reads of a dimension of `size`."""
+    start, rows = rows_at(window.rows, axes, mesh, coordinates)
+    assert isinstance(size, int) and isinstance(start, int) and isinstance(rows, int), "windows are static"
+    return window.reads(start, rows, size)
+
+
+def wanted(rule: ShardingRule, assignment: Assignment, operands: Sequence[TensorType]) -> tuple[Sharding | Windowed | None, ...]:
+    """How each operand of a shard must lie: overlapping where a factor has a halo."""
+    shardings, _ = rule.shardings(assignment)
+    return tuple(_windowed(rule, slot, s, t, assignment) for slot, (s, t) in enumerate(zip(shardings, operands, strict=True)))
+
+
+def _windowed(
+    rule: ShardingRule, slot: int, sharding: Sharding | None, type_: TensorType, assignment: Assignment
+) -> Sharding | Windowed | None:
+    if sharding is None or type_.shape is None:
+        return sharding
+    windows = tuple((d, w) for d, w in rule.windows(slot, assignment) if w != Window(_rows(type_.shape[d]), 0, 0, 1))
+    return Windowed(sharding, windows) if windows else sharding
+
+
+def _rows(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else -1
 
 
 def local_type(type_: TensorType, sharding: Sharding, coordinates: Mapping[str, int], mesh: Mesh) -> TensorType:
@@ -66,11 +92,14 @@ def shard_of(factors: Mapping[str, Factor], assignment: Assignment, coordinates:
     count: dict[str, int] = {}
     start: dict[str, KnownDim] = {}
     size: dict[str, KnownDim] = {}
-    for name, axis_name in sorted(assignment.items()):
+    for name, axes in sorted(assignment.items()):
+        if name == PARTIAL:
+            continue
         whole = factors[name].size
         if whole is None:
-            raise IrError(f"factor {name!r} has no known size, it cannot be split over {axis_name!r}")
-        axis = mesh.axis(axis_name)
-        index[name], count[name] = coordinates[axis_name], axis.size
-        start[name], size[name] = extent(whole, axis, coordinates[axis_name])
+            raise IrError(f"factor {name!r} has no known size, it cannot be split over {axes!r}")
+        index[name], count[name] = 0, 1
+        for axis in map(mesh.axis, axes_of(axes)):
+            index[name], count[name] = index[name] * axis.size + coordinates[axis.name], count[name] * axis.size
+        start[name], size[name] = rows_at(whole, axes_of(axes), mesh, coordinates)
     return Shard(index, count, start, size)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.module import Module
-from compiler.ir.sharding import Mesh, Sharding
+from compiler.ir.sharding import Mesh, Sharding, Windowed
 from compiler.ir.types import TensorType, compatible
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.registry import spec
@@ -24,7 +24,7 @@ from compiler.rewrite.emitter import Emitter
 from passes.split.check import check
 from passes.split.choose import SplitPlan
 from passes.split.derivation import Derivation, Divided, Part
-from passes.split.factors import ATTRIBUTE, assignment_of, attribute, local_type, shard_of
+from passes.split.factors import ATTRIBUTE, assignment_of, attribute, local_type, shard_of, wanted
 from passes.split.kinds import Kinds
 from passes.split.reshard import Resharder
 from passes.split.sizes import Sizes
@@ -102,9 +102,9 @@ class _Partitioner:
     def _split(self, node: Node, assignment: Mapping[str, str]) -> tuple[str, ...]:
         whole = operation(self.module, self.graph, node.name, self.contents)
         rule = rule_of(whole, self.kinds)
-        wanted, given = rule.shardings(assignment)
+        _, given = rule.shardings(assignment)
         operands = self.graph.operands(node.name)
-        columns = [self._column(value, sharding) for value, sharding in zip(operands, wanted, strict=True)]
+        columns = [self._column(v, lies) for v, lies in zip(operands, wanted(rule, assignment, whole.operands), strict=True)]
         controls = self._controls(node.name)
         results: list[list[Value]] = []
         parts: list[Part] = []
@@ -124,11 +124,11 @@ class _Partitioner:
             self.forms.settle(Value(node.name, port), type_.with_sharding(None), layout, [r[port] for r in results])
         return tuple(dict.fromkeys(value.node for row in results for value in row))
 
-    def _column(self, value: Value, sharding: Sharding | None) -> tuple[Value, ...]:
+    def _column(self, value: Value, lies: Sharding | Windowed | None) -> tuple[Value, ...]:
         rank = self.graph.type_of(value).rank
-        if sharding is None and rank is None:
+        if lies is None and rank is None:
             return (self.forms.whole(value),) * len(self.mesh.devices)
-        return self.forms.local(value, sharding if sharding is not None else Sharding(((),) * (rank or 0)))
+        return self.forms.local(value, lies if lies is not None else Sharding(((),) * (rank or 0)))
 
     def _emit(self, node: Node, whole: Operation, k: int, localized: Localized, operands: tuple[Value, ...], controls: list[str]) -> Value:
         values = list(operands)
@@ -143,9 +143,10 @@ class _Partitioner:
         """The part, then what finishes it before it is combined: a sum of quotients is the quotient of the sum."""
         chain = [value]
         for finish in localized.finish:
-            scalar = self.sizes.scalar(finish.content, self.graph.type_of(value).dtype)
+            dtype, found = self.graph.type_of(value).dtype, finish.content
+            content = self.sizes.vector(found) if isinstance(found, tuple) else self.sizes.scalar(found, dtype)
             name = f"{node.name}/{finish.op.lower()}_{k}"
-            chain.append(self.emitter.add(finish.op, [chain[-1], scalar], name=name, device=self.mesh.devices[k], origin=node.origin))
+            chain.append(self.emitter.add(finish.op, [chain[-1], content], name=name, device=self.mesh.devices[k], origin=node.origin))
         return chain
 
     def _check_types(self, node: Node, parts: list[Value], given: tuple[Sharding | None, ...], at: Mapping[str, int]) -> None:

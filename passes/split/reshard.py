@@ -10,6 +10,7 @@ A value has *forms*: one tuple of local values for each sharding it was asked in
     partial      => sharded(d)   reduce-scatter: slices of every part, added
     replicated   => sharded      a local Slice
     anything     => whole        gathered on the device that `place` chooses
+    sharded(d)   => windowed(d)  halo exchange: each device's own rows, and slices of its neighbours' for the rows its window lacks
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from functools import cached_property
 from compiler.ir.dims import KnownDim
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Value
-from compiler.ir.sharding import Mesh, Sharding, extent
+from compiler.ir.sharding import Mesh, Sharding, Window, Windowed, extent, rows_at, without
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Literal, Splat, Tensor, WeightRef, literal_bytes
 from compiler.rewrite.emitter import Emitter
 from passes.split.derivation import Derivation, Share
-from passes.split.factors import region
+from passes.split.factors import region, window_rows
 from passes.split.sizes import Sizes
 
 COPY_BYTES = 4096
 """A constant this small is repeated on every device rather than sent to it."""
 _PAIRWISE = {"max": "Maximum", "min": "Minimum", "prod": "Mul", "any": "LogicalOr", "all": "LogicalAnd"}
 Locals = tuple[Value, ...]
+Form = Sharding | Windowed | None
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Resharder:
     derivation: Derivation
     divided: dict[str, None] = field(default_factory=dict)
     """Constants that were asked for in parts."""
-    _forms: dict[Value, dict[Sharding | None, Locals]] = field(default_factory=dict)
+    _forms: dict[Value, dict[Form, Locals]] = field(default_factory=dict)
     _homes: dict[Value, tuple[TensorType, Sharding]] = field(default_factory=dict)
 
     @cached_property
@@ -67,33 +69,35 @@ class Resharder:
             forms[None] = (self._gather(value, type_, sharding, forms[sharding]),)
         return forms[None][0]
 
-    def local(self, value: Value, wanted: Sharding) -> Locals:
+    def local(self, value: Value, wanted: Sharding | Windowed) -> Locals:
         """The value's parts under `wanted`, one for each device of the mesh."""
         forms = self._forms.setdefault(value, {})
         if wanted not in forms:
-            if value in self._homes:
+            if value not in self._homes:
+                forms[wanted] = self._divide(value, wanted)
+            elif isinstance(wanted, Windowed):
+                forms[wanted] = self._overlapping(value, *self._homes[value], wanted)
+            else:
                 type_, sharding = self._homes[value]
                 forms[wanted] = self._convert(value, type_, sharding, wanted, forms[sharding])
-            else:
-                forms[wanted] = self._divide(value, wanted)
         return forms[wanted]
 
     # ---- from the whole
 
-    def _divide(self, value: Value, wanted: Sharding) -> Locals:
+    def _divide(self, value: Value, wanted: Sharding | Windowed) -> Locals:
         graph = self.emitter.graph
         literal = graph.node(value.node).attrs.get("value")
         if graph.node(value.node).op == "Const" and isinstance(literal, Tensor | Splat | WeightRef):
             return self._divide_constant(value, literal, wanted)
-        if wanted.is_replicated:
+        if isinstance(wanted, Sharding) and wanted.is_replicated:
             return (value,) * len(self.mesh.devices)
         type_ = graph.type_of(value)
         parts = [region(type_, wanted, at, self.mesh) for at in self._coordinates]
         return tuple(self._slice(value, part, type_, k, value) for k, part in enumerate(parts))
 
-    def _divide_constant(self, value: Value, literal: Literal, wanted: Sharding) -> Locals:
+    def _divide_constant(self, value: Value, literal: Literal, wanted: Sharding | Windowed) -> Locals:
         """One smaller constant for each distinct region; a big one that nobody divides stays one."""
-        if wanted.is_replicated and literal_bytes(literal) > COPY_BYTES:
+        if isinstance(wanted, Sharding) and wanted.is_replicated and literal_bytes(literal) > COPY_BYTES:
             return (value,) * len(self.mesh.devices)
         self.divided[value.node] = None
         type_ = TensorType(literal.dtype, literal.shape)
@@ -198,8 +202,55 @@ class Resharder:
 
     def _group(self, device: int, axis: str) -> list[int]:
         """Devices that differ from `device` along `axis` only, in the axis's order."""
-        mine = {a: i for a, i in self._coordinates[device].items() if a != axis}
-        return [k for k, at in enumerate(self._coordinates) if all(at[a] == i for a, i in mine.items())]
+        return self._line(device, (axis,))
+
+    # ---- windows
+
+    def _overlapping(self, value: Value, type_: TensorType, source: Sharding, wanted: Windowed) -> Locals:
+        """Rows that every device has whole are cut where they are; of divided ones, only those that a window lacks move."""
+        base = wanted.base
+        windowed = [d for d, _ in wanted.windows]
+        held = [d for d in windowed if not source.dims[d] and not source.axes() & set(base.dims[d])]
+        parts = self.local(value, without(base, held))
+        cut = without(base, [d for d in range(len(base.dims)) if d not in held])
+        if held:
+            windows = tuple((d, w) for d, w in wanted.windows if d in held)
+            parts = tuple(self._cut(value, parts[k], Windowed(cut, windows), at, k) for k, at in enumerate(self._coordinates))
+        for dim, window in wanted.windows:
+            if dim not in held:
+                parts = self._exchange_halo(value, type_, parts, base.dims[dim], dim, window)
+        return parts
+
+    def _cut(self, value: Value, part: Value, windows: Windowed, at: Mapping[str, int], device: int) -> Value:
+        """Of a part that is whole along the windowed dimensions, what the windows read."""
+        type_ = self.emitter.graph.type_of(part)
+        return self._slice(part, region(type_, windows, at, self.mesh), type_, device, value)
+
+    def _exchange_halo(self, value: Value, type_: TensorType, parts: Locals, axes: tuple[str, ...], dim: int, window: Window) -> Locals:
+        """Each device's rows of `dim`, its neighbours' before and after them."""
+        size = (type_.shape or ())[dim]
+        assert isinstance(size, int), "windowed dimensions are static"
+        own = [rows_at(size, axes, self.mesh, at) for at in self._coordinates]
+        made = []
+        for k, at in enumerate(self._coordinates):
+            first, rows = window_rows(window, size, axes, at, self.mesh)
+            wanted = [(j, _overlap(own[j], first, first + rows)) for j in self._line(k, axes)]
+            pieces = [self._rows_of(value, parts[j], j, dim, part) for j, part in wanted if part[1]]
+            made.append(self._concat(pieces or [self._rows_of(value, parts[k], k, dim, (0, 0))], dim, self.mesh.devices[k], value))
+        return tuple(made)
+
+    def _rows_of(self, value: Value, part: Value, holder: int, dim: int, rows: tuple[int, int]) -> Value:
+        """(first, number) of the rows of a part, cut where they are."""
+        type_ = self.emitter.graph.type_of(part)
+        bounds: list[tuple[KnownDim, KnownDim]] = [(0, size if size is not None else 0) for size in type_.shape or ()]
+        bounds[dim] = rows
+        return self._slice(part, bounds, type_, holder, value)
+
+    def _line(self, device: int, axes: Sequence[str]) -> list[int]:
+        """Devices that differ from `device` along `axes` only, in the order of their rows."""
+        mine = {a: i for a, i in self._coordinates[device].items() if a not in axes}
+        line = [k for k, at in enumerate(self._coordinates) if all(at[a] == i for a, i in mine.items())]
+        return sorted(line, key=lambda k: tuple(self._coordinates[k][a] for a in axes))
 
     # ---- operators
 
@@ -235,8 +286,15 @@ class Resharder:
         return made
 
 
+def _overlap(own: tuple[KnownDim, KnownDim], first: int, end: int) -> tuple[int, int]:
+    """(first, number), counted from where they begin, of one's own rows that lie in [first, end)."""
+    start, size = _static(own[0]), _static(own[1])
+    low, high = max(start, first), min(start + size, end)
+    return low - start, max(0, high - low)
+
+
 def _static(dim: KnownDim) -> int:
-    assert isinstance(dim, int), "constants have static shapes"
+    assert isinstance(dim, int), "constants and windowed dimensions are static"
     return dim
 
 

@@ -2,7 +2,7 @@
 
     whole       one copy on one device
     replica     computed on every device
-    n:x         factor n over mesh axis x (several axes: several factors)
+    n:x         factor n over mesh axis x (several axes: several factors, or one over both: n:x*y)
 
 Only pure, unpinned operators with a sharding rule outside v1 control flow are divided; the rest are whole, and say why.
 """
@@ -16,18 +16,20 @@ from itertools import product
 
 from compiler.ir.graph import Graph, Node
 from compiler.ir.module import Module
-from compiler.ir.sharding import Mesh, MeshAxis, Sharding
+from compiler.ir.sharding import Mesh, MeshAxis, Sharding, Windowed
+from compiler.ir.types import TensorType
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.registry import spec
-from compiler.ops.spec import Factor, Kind, Operation, ShardingRule
-from cost_model.analytic import local_type, size_of_dim
+from compiler.ops.spec import Factor, Kind, Operation, ShardingRule, axes_of
+from cost_model.analytic import local_size, local_type, size_of_dim
 from cost_model.model import CostModel
 from passes.split.factors import local_type as symbolic_type
+from passes.split.factors import wanted
 from passes.split.kinds import Kinds
+from passes.split.prices import Lies
 
 _HELD_ELSEWHERE = ("resource", "variant", "string")
-_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION)
-Lies = Sharding | None
+_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION, Kind.HALO)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Strategy:
     label: str
     assignment: Mapping[str, str] | None
     operands: tuple[Lies, ...]
-    results: tuple[Lies, ...]
+    results: tuple[Sharding | None, ...]
     seconds: float
 
 
@@ -102,40 +104,53 @@ class Enumerator:
         return Strategy("whole", None, (None,) * len(operation.operands), (None,) * len(operation.results), seconds)
 
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
-        """Every assignment of distinct factors to mesh axes, the empty one (replicas) included."""
-        factors = {f.name: f for f in rule.splits() if f.kind in _DIVIDED}
-        options = [
-            [None, *(f for f in factors.values() if self._long_enough(f, axis) and rule.divides_evenly(f.name, axis.size))]
-            for axis in self.mesh.axes
-        ]
-        for chosen in product(*options):
-            picked = [(f.name, a.name) for f, a in zip(chosen, self.mesh.axes, strict=True) if f is not None]
-            if len({name for name, _ in picked}) == len(picked):
-                yield self._strategy(operation, rule, dict(picked))
+        """Every assignment of a factor, or none, to each mesh axis; nothing divided is a replica."""
+        factors = [f for f in rule.splits() if f.kind in _DIVIDED and self._is_offered(f)]
+        for chosen in product([None, *factors], repeat=len(self.mesh.axes)):
+            axes: dict[str, list[MeshAxis]] = {}
+            for found, axis in zip(chosen, self.mesh.axes, strict=True):
+                if found is not None:
+                    axes.setdefault(found.name, []).append(axis)
+            if all(self._long_enough(rule, rule.factor(name), math.prod(a.size for a in over)) for name, over in axes.items()):
+                yield self._strategy(operation, rule, {name: "*".join(a.name for a in over) for name, over in axes.items()})
 
-    def _long_enough(self, factor: Factor, axis: MeshAxis) -> bool:
-        if self.static_only and not isinstance(factor.size, int):
-            return False
-        return size_of_dim(factor.size, self.module.sizes) >= axis.size and factor.divides_into(axis.size)
+    def _is_offered(self, factor: Factor) -> bool:
+        return isinstance(factor.size, int) or not (self.static_only or factor.kind is Kind.HALO)
+
+    def _long_enough(self, rule: ShardingRule, factor: Factor, parts: int) -> bool:
+        enough = size_of_dim(factor.size, self.module.sizes) >= parts and factor.divides_into(parts)
+        return enough and rule.divides_evenly(factor.name, parts)
 
     def _strategy(self, operation: Operation, rule: ShardingRule, assignment: dict[str, str]) -> Strategy:
-        operands, results = rule.shardings(assignment)
+        operands, (_, results) = wanted(rule, assignment, operation.operands), rule.shardings(assignment)
         sizes, mesh = self.module.sizes, self.mesh
         local = (
-            [local_type(t, s, mesh, sizes) for t, s in zip(operation.operands, operands, strict=True)],
+            [self._local_type(t, lies) for t, lies in zip(operation.operands, operands, strict=True)],
             [local_type(t, s, mesh, sizes) for t, s in zip(operation.results, results, strict=True)],
         )
-        fraction = 1.0 / math.prod(mesh.axis(axis).size for axis in assignment.values())
+        fraction = 1.0 / math.prod(mesh.axis(axis).size for axes in assignment.values() for axis in axes_of(axes))
         devices = _kinds(mesh, self.costs)
         if self.kinds.has(operation):
-            seconds = max(self._kind_seconds(operation, d, operands) for d in devices)
+            seconds = max(self._kind_seconds(operation, d, rule.shardings(assignment)[0]) for d in devices)
         else:
             seconds = max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in devices)
         label = ",".join(f"{f}:{a}" for f, a in sorted(assignment.items())) or "replica"
-        full_operands = tuple(_lies(s, t.rank) for s, t in zip(operands, operation.operands, strict=True))
-        return Strategy(
-            label, assignment, full_operands, tuple(_lies(s, t.rank) for s, t in zip(results, operation.results, strict=True)), seconds
-        )
+        full_operands = tuple(lies or _everywhere(t.rank) for lies, t in zip(operands, operation.operands, strict=True))
+        full_results = tuple(lies or _everywhere(t.rank) for lies, t in zip(results, operation.results, strict=True))
+        return Strategy(label, assignment, full_operands, full_results, seconds)
+
+    def _local_type(self, type_: TensorType, lies: Lies) -> TensorType:
+        """The largest part of an operand; under a window, the rows that the largest shard reads."""
+        base = lies.base if isinstance(lies, Windowed) else lies
+        found = local_type(type_, base, self.mesh, self.module.sizes)
+        if not isinstance(lies, Windowed) or found.shape is None:
+            return found
+        shape = list(found.shape)
+        for dim, window in lies.windows:
+            rows = local_size(window.rows, lies.base.dims[dim], self.mesh, self.module.sizes)
+            needed = (rows - 1) * window.stride + 1 + window.lo + window.hi
+            shape[dim] = min(int(needed), size_of_dim((type_.shape or ())[dim], self.module.sizes))
+        return TensorType(found.dtype, tuple(shape), None, found.handle)
 
     def _kind_seconds(self, operation: Operation, device: str, operands: tuple[Sharding | None, ...]) -> float:
         """A call of a kind, on the first, largest, shard of each operand; sizes stay symbols, so that unknown ones agree."""
@@ -158,9 +173,9 @@ def _kinds(mesh: Mesh, costs: CostModel) -> list[str]:
     return list(found.values())
 
 
-def _lies(sharding: Sharding | None, rank: int | None) -> Lies:
+def _everywhere(rank: int | None) -> Sharding:
     """An undividable value is read whole by every device."""
-    return sharding if sharding is not None else Sharding(((),) * (rank or 0))
+    return Sharding(((),) * (rank or 0))
 
 
 def _rule(operation: Operation) -> ShardingRule | None:

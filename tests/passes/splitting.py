@@ -1,0 +1,98 @@
+"""One node divided in every way enumerated for it, in one module: copies of it side by side, each annotated with one strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from compiler.execution import Arrays, RunResult
+from compiler.ir.graph import Graph, Node, Value
+from compiler.ir.module import Module
+from compiler.ir.sharding import Mesh, MeshAxis
+from compiler.ir.text import parse_module
+from compiler.ir.verify import verify
+from compiler.ops.effects import Bodies
+from compiler.ops.queries import infer_graph, operation
+from compiler.pipeline.base import ANNOTATED, TYPED, Context
+from cost_model.cluster import Cluster
+from cost_model.model import CostModel
+from passes.split.factors import ATTRIBUTE, attribute
+from passes.split.partition import Partition
+from passes.split.strategies import Enumerator, Strategy
+
+SIZES = {"b": 9}
+
+
+def mesh(*sizes: int) -> Mesh:
+    """Axes d, or x and y, over CPU devices."""
+    names = ("d",) if len(sizes) == 1 else ("x", "y")
+    count = int(np.prod(sizes))
+    return Mesh(tuple(map(MeshAxis, names, sizes)), tuple(f"/device:CPU:{k}" for k in range(count)))
+
+
+def strategies(module: Module, graph: Graph, node: Node, over: Mesh) -> tuple[Strategy, ...]:
+    """Every strategy of a node but `whole`."""
+    costs = CostModel(Cluster.parse(f"cpu:{len(over.devices)}"))
+    op = operation(module, graph, node.name, infer_graph(module, graph).contents)
+    return Enumerator(module, graph, over, costs, Bodies(module), frozenset()).consider(node, op).strategies[1:]
+
+
+def in_every_way(text: str, target: str, over: Mesh) -> tuple[Module, dict[str, Strategy]]:
+    """The module partitioned, with an output for each strategy of `target` (and each of its results), and the strategies by output."""
+    module = parse_module(text)
+    module.mesh, module.sizes = over, SIZES
+    (graph,) = module.entries.values()
+    node = graph.node(target)
+    operands, found = graph.operands(target), dict[str, Strategy]()
+    outputs = [(o.name, o.value) for o in graph.outputs]
+    for i, strategy in enumerate(strategies(module, graph, node, over)):
+        assert strategy.assignment is not None
+        annotated = {**node.attrs, ATTRIBUTE: attribute(strategy.assignment)}
+        types = [t.with_sharding(s) for t, s in zip(node.types, strategy.results, strict=True)]
+        name = graph.add(node.op, operands, annotated, types, name=f"{target}_{i}", origin=node.origin).name
+        for port in range(len(types)):
+            found[f"way_{i}_{port}"] = strategy
+            outputs.append((f"way_{i}_{port}", Value(name, port)))
+    graph.set_outputs(outputs)
+    return partition(module), found
+
+
+def partition(module: Module) -> Module:
+    """Partitioned, proven (partition does) and verified."""
+    module.facts = frozenset({TYPED, ANNOTATED})
+    Partition().run(module, Context())
+    module.facts = frozenset({TYPED, "partitioned"})
+    verify(module)
+    return module
+
+
+def requests(module: Module, batches: Sequence[int], seed: int = 0) -> list[Arrays]:
+    """Normal numbers, or small integers, for each input; symbolic sizes are `batch`."""
+    (graph,) = module.entries.values()
+    rng = np.random.default_rng(seed)
+    made = []
+    for batch in batches:
+        arrays = {}
+        for name in graph.inputs:
+            type_ = graph.node(name).type
+            shape = [d if isinstance(d, int) else batch for d in type_.shape or ()]
+            drawn = rng.integers(0, 5, shape) if type_.dtype.is_integer else rng.standard_normal(shape)
+            arrays[name] = drawn.astype(type_.dtype.numpy)
+        made.append(arrays)
+    return made
+
+
+def assert_all_alike(run: Callable[..., list[RunResult]], text: str, target: str, over: Mesh, tolerance: float = 2e-6) -> set[str]:
+    """Every way of dividing `target` computes what the whole, beside them in one graph, does; returns the labels of the ways tried."""
+    names = [o.name for (graph,) in [parse_module(text).entries.values()] for o in graph.outputs]
+    module, ways = in_every_way(text, target, over)
+    (graph,) = module.entries.values()
+    dynamic = any(not isinstance(d, int) for name in graph.inputs for d in graph.node(name).type.shape or ())
+    for found in run(module, requests(module, (1, 9) if dynamic else (1,)), 4):
+        assert found.error is None, found.error
+        for way, strategy in ways.items():
+            array = found.outputs[names[int(way.rpartition("_")[2])]]
+            scale = float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) if array.dtype.kind == "f" else 0.0
+            np.testing.assert_allclose(found.outputs[way], array, rtol=tolerance, atol=tolerance * scale, err_msg=strategy.label)
+    return {strategy.label for strategy in ways.values()}

@@ -1,0 +1,70 @@
+"""Every way in which an operator may be divided computes what the whole does: odd sizes, 2 and 3 devices, a 2x2 mesh, batches 1 and 9."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.passes.splitting import assert_all_alike, in_every_way, mesh
+
+MESHES = {"2": mesh(2), "3": mesh(3), "2x2": mesh(2, 2)}
+
+
+@dataclass(frozen=True)
+class Op:
+    """`Name(types of the graph inputs it reads) -> result types`, and the factors that must be among those tried on two devices."""
+
+    form: str
+    attrs: str = ""
+    factors: str = ""
+    constants: tuple[str, ...] = ()
+    """Lines before it; what it reads of them are its last operands."""
+    tolerance: float = 2e-6
+
+    @property
+    def text(self) -> str:
+        op, inputs, results = re.fullmatch(r"(\w+)\((.*)\) -> (.*)", self.form).groups()  # type: ignore[union-attr]
+        types = re.findall(r"\w+\[[^\]]*\]", inputs)
+        ports = len(re.findall(r"\w+\[[^\]]*\]", results))
+        given = ", ".join(f"%x{i}: {t}" for i, t in enumerate(types))
+        operands = [f"%x{i}" for i in range(len(types))] + [line.partition(" = ")[0] for line in self.constants]
+        lines = [*self.constants, f"%y = {op}({', '.join(operands)}) {{{self.attrs}}} : {results if ports == 1 else f'({results})'}"]
+        outputs = ", ".join(f"y{i or ''} = %y{f':{i}' if i else ''}" for i in range(ports))
+        return (
+            f'module "m" facts(typed)\n\nentry @f({given}) -> ({outputs}) {{\n' + "".join(f"  {line} from(a)\n" for line in lines) + "}\n"
+        )
+
+
+ONES, SAME, VALID = "strides=[1,1,1,1]", 'padding="SAME"', 'padding="VALID"'
+EXPLICIT = 'padding="EXPLICIT", explicit_paddings=[0,0,2,0,1,2,0,0], strides=[1,2,1,1]'
+WINDOWS = {
+    "conv, same, odd": Op("Conv2D(f32[b,9,7,3], f32[3,3,3,5]) -> f32[b,9,7,5]", f"{SAME}, {ONES}", "s0 s1 n ci co"),
+    "conv, same, stride 2": Op("Conv2D(f32[2,11,8,2], f32[3,4,2,3]) -> f32[2,6,4,3]", f"{SAME}, strides=[1,2,2,1]", "s0 s1"),
+    "conv, strides beyond": Op("Conv2D(f32[2,13,9,2], f32[2,2,2,3]) -> f32[2,4,3,3]", f"{VALID}, strides=[1,3,3,1]", "s0"),
+    "conv, dilated": Op("Conv2D(f32[2,13,12,2], f32[3,3,2,4]) -> f32[2,13,12,4]", f"{SAME}, {ONES}, dilations=[1,3,2,1]", "s0 s1"),
+    "conv, explicit": Op("Conv2D(f32[2,9,8,2], f32[3,5,2,4]) -> f32[2,5,7,4]", EXPLICIT, "s0 s1"),
+    "conv, a long row": Op("Conv2D(f32[1,1,37,2], f32[1,9,2,4]) -> f32[1,1,37,4]", f"{SAME}, {ONES}", "s1"),
+    "conv, longer than a shard": Op("Conv2D(f32[1,6,1,2], f32[5,1,2,4]) -> f32[1,6,1,4]", f"{SAME}, {ONES}", "s0"),
+    "conv, grouped": Op("Conv2D(f32[b,5,6,8], f32[3,3,2,12]) -> f32[b,5,6,12]", f"{SAME}, {ONES}", "g s0 n"),
+    "depthwise": Op("DepthwiseConv2dNative(f32[b,9,7,4], f32[3,3,4,2]) -> f32[b,9,7,8]", f"{SAME}, {ONES}", "s0 s1 c"),
+    "depthwise, stride 2": Op("DepthwiseConv2dNative(f32[b,9,7,3], f32[3,3,3,1]) -> f32[b,5,4,3]", f"{SAME}, strides=[1,2,2,1]", "s0 s1"),
+    "conv 3d": Op("Conv3D(f32[1,7,6,5,2], f32[3,2,3,2,3]) -> f32[1,5,5,3,3]", f"{VALID}, strides=[1,1,1,1,1]", "s0 s1 s2"),
+    "max pool": Op("MaxPool(f32[b,9,7,3]) -> f32[b,5,4,3]", f"{SAME}, ksize=[1,3,2,1], strides=[1,2,2,1]", "s0 s1 c"),
+    "max pool, valid": Op("MaxPool(f32[2,9,7,3]) -> f32[2,4,3,3]", f"{VALID}, ksize=[1,2,2,1], strides=[1,2,2,1]", "s0 s1"),
+    "average pool, valid": Op("AvgPool(f32[2,9,7,3]) -> f32[2,7,6,3]", f"{VALID}, ksize=[1,3,2,1], {ONES}", "s0 s1"),
+}
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("over", MESHES)
+@pytest.mark.parametrize("case", WINDOWS)
+def test_windowed_operators_divide(case: str, over: str, run_module) -> None:  # type: ignore[no-untyped-def]
+    op = WINDOWS[case]
+    tried = assert_all_alike(run_module, op.text, "y", MESHES[over], op.tolerance)
+    assert over != "2" or {f"{factor}:d" for factor in op.factors.split()} <= tried, tried
+
+
+def test_a_factor_may_run_over_both_axes_of_a_mesh() -> None:
+    _, ways = in_every_way(WINDOWS["conv, same, odd"].text, "y", MESHES["2x2"])
+    labels = {strategy.label for strategy in ways.values()}
+    assert {"n:x,s0:y", "s0:x,s1:y", "co:x*y", "ci:x,co:y", "s0:x*y"} <= labels
