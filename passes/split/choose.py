@@ -21,7 +21,7 @@ import numpy as np
 from compiler.ir.errors import CleaveError
 from compiler.ir.graph import INPUT, Graph, Node
 from compiler.ir.module import Module
-from compiler.ir.sharding import Mesh, MeshAxis, Windowed
+from compiler.ir.sharding import Mesh, Windowed
 from compiler.ir.types import TensorType
 from compiler.ops.effects import Bodies
 from compiler.ops.queries import infer_graph, operation
@@ -31,6 +31,7 @@ from cost_model.cluster import Cluster
 from cost_model.model import CostModel
 from passes.split.derivation import Derivation
 from passes.split.factors import ATTRIBUTE, attribute
+from passes.split.mesh import mesh_over
 from passes.split.prices import Reshards
 from passes.split.problem import Problem, Solution, Vector
 from passes.split.solve import solve
@@ -101,7 +102,7 @@ class Choose(Pass):
                     f"{next(iter(wishes.splits))!r} is to be split, but cluster {cluster.name!r} has one device to split over"
                 )
             return
-        module.mesh = Mesh((MeshAxis("d", len(workers)),), workers)
+        module.mesh = mesh_over(workers)
         choosers = {
             entry: _Chooser(module, graph, module.mesh, CostModel(cluster), _objective(context), context)
             for entry, graph in module.entries.items()
