@@ -108,10 +108,14 @@ class TraceEvent:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One request's answer. `variables` is the state right after the call; `seconds` times the call, `timings` its `repeat` repetitions."""
+    """One request's answer. `seconds` times the call, `timings` its `repeat` repetitions.
+
+    `variables` is the state right after the call, but for large ones of large models that are `unchanged` since the run began.
+    """
 
     outputs: dict[str, Array] = field(default_factory=dict)
     variables: dict[str, Array] | None = None
+    unchanged: tuple[str, ...] = ()
     error: RunError | None = None
     seconds: float = 0.0
     timings: tuple[float, ...] = ()

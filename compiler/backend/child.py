@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from compiler.backend.frames import Channel, ConnectionEnded, Json, decode_artefact
+from compiler.backend.state_view import StateView
 from compiler.execution import Array, Artefact, GraphDefArtefact, RuntimeConfig
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ class _Service:
         while True:
             run, arrays = self._channel.receive()
             key, loaded, fault = self._loaded(decode_artefact(run["artefact"], arrays))
+            view = StateView(loaded) if loaded is not None and run["variables"] else None
             for _ in range(run["requests"]):
                 header, values = self._channel.receive()
                 inputs = dict(zip(header["names"], values, strict=True))
-                self._answer({"error": fault}, {}, {}) if loaded is None else self._execute(loaded, inputs, run)
+                self._answer({"error": fault}, {}, {}) if loaded is None else self._execute(loaded, view, inputs, run)
             if loaded is not None:
                 self._keep(key, loaded, run["keep_state"])
 
@@ -108,8 +110,8 @@ class _Service:
         while len(self._kept) > _KEPT_LOADED:
             self._kept.popitem(last=False)[1].close()
 
-    def _execute(self, loaded: "Loaded", inputs: dict[str, Array], run: Json) -> None:
-        header: Json = {"error": None}
+    def _execute(self, loaded: "Loaded", view: StateView | None, inputs: dict[str, Array], run: Json) -> None:
+        header: Json = {"error": None, "unchanged": []}
         outputs: dict[str, Array] = {}
         variables: dict[str, Array] = {}
         try:
@@ -123,7 +125,8 @@ class _Service:
                 raw = call()
             header["seconds"] = time.perf_counter() - begin
             outputs = loaded.outputs(raw)
-            variables = loaded.variables() if run["variables"] else {}
+            if view is not None:
+                variables, header["unchanged"] = view.read()
             if run["repeat"]:
                 header["timings"] = timed(loaded, inputs, run["repeat"])
         except Exception as error:

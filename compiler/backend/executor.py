@@ -64,7 +64,8 @@ def _by_reference(result: RunResult, handles: Mapping[str, str]) -> RunResult:
     """State under the module's names for it."""
     if result.variables is None:
         return result
-    return replace(result, variables={handles.get(name, name): value for name, value in result.variables.items()})
+    named = {handles.get(name, name): value for name, value in result.variables.items()}
+    return replace(result, variables=named, unchanged=tuple(handles.get(name, name) for name in result.unchanged))
 
 
 def artefact_of(emission: Emission, stores: Stores, directory: Path) -> GraphDefArtefact:

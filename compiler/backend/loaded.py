@@ -6,6 +6,7 @@ Everything is mapped by name. A missing, unknown or ill-typed input is refused i
 """
 
 import contextlib
+import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +52,8 @@ class Loaded(Protocol):
 
     def bind(self, inputs: Arrays) -> Callable[[], Any]: ...
     def outputs(self, raw: Any) -> dict[str, Array]: ...
-    def variables(self) -> dict[str, Array]: ...
+    def variable_bytes(self) -> dict[str, int]: ...
+    def variables(self, names: Sequence[str]) -> dict[str, Array]: ...
     def traced(self, inputs: Arrays) -> tuple[Any, Trace]: ...
     def close(self) -> None: ...
 
@@ -167,8 +169,15 @@ class LoadedObject:
             named = [(f"output_{key}", value) for key, value in named]
         return {key: numpy_of(value) for key, value in named}
 
-    def variables(self) -> dict[str, Array]:
-        return {name: numpy_of(variable) for name, variable in named_variables(self._root)}
+    @functools.cached_property
+    def _variables(self) -> dict[str, Any]:
+        return dict(named_variables(self._root))
+
+    def variable_bytes(self) -> dict[str, int]:
+        return {name: tensor_bytes(variable) for name, variable in self._variables.items()}
+
+    def variables(self, names: Sequence[str]) -> dict[str, Array]:
+        return {name: numpy_of(self._variables[name]) for name in names}
 
     def traced(self, inputs: Arrays) -> tuple[Any, Trace]:
         raise RequestError("input", "a trace needs a Session: loader='v1' or a GraphDef (eager runs record no step statistics)")
@@ -176,6 +185,11 @@ class LoadedObject:
     def close(self) -> None:
         self._functions = []
         self._root = None
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """As far as its static type says, 0 for strings and where a dimension is unknown."""
+    return 0 if tensor.dtype == tf.string else (tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
 
 
 def named_variables(root: Any) -> list[tuple[str, Any]]:
@@ -196,10 +210,13 @@ def named_variables(root: Any) -> list[tuple[str, Any]]:
     return [(name if names.count(name) == 1 else f"{name}@{path}", variable) for name, path, variable in found]
 
 
-def load_object(artefact: SavedModelArtefact) -> Any:
-    """The object; a saved optimizer's slot variables, which plain objects cannot hold, are dropped where they stop the loading."""
+def load_object(artefact: SavedModelArtefact, *, values: bool = True) -> Any:
+    """The object; a saved optimizer's slot variables, which plain objects cannot hold, are dropped where they stop the loading.
+
+    Without `values` its variables are left uninitialized.
+    """
     policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES if artefact.variable_devices else None
-    options = tf.saved_model.LoadOptions(experimental_variable_policy=policy)
+    options = tf.saved_model.LoadOptions(experimental_variable_policy=policy, experimental_skip_checkpoint=not values)
     tags = list(artefact.tags)
     try:
         return tf.saved_model.load(str(artefact.path), tags=tags, options=options)

@@ -191,6 +191,7 @@ def _result(header: Json, arrays: Sequence[Array], options: Json) -> RunResult:
     return RunResult(
         outputs=dict(zip(header["outputs"], arrays[:count], strict=True)),
         variables=dict(zip(header["variables"], arrays[count:], strict=True)) if options["variables"] else None,
+        unchanged=tuple(header["unchanged"]),
         seconds=header["seconds"],
         timings=tuple(header.get("timings", ())),
         trace=trace if options["trace"] else None,

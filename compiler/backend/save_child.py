@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +25,7 @@ from compiler.backend.frames import mapped
 from compiler.backend.importing import call_graph
 from compiler.backend.save_methods import methods_for, methods_of
 from compiler.backend.save_state import Original, by_capture, handle_of, load_original, rebuild, setup_functions
+from compiler.backend.save_values import hollow_variable, rewrite_checkpoint
 from compiler.execution import FileTensor, RuntimeConfig
 from compiler.ir.errors import CleaveError
 
@@ -65,6 +67,8 @@ def save(job: Json) -> None:
     policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES if job["variable_devices"] else None
     options = tf.saved_model.SaveOptions(experimental_variable_policy=policy, experimental_custom_gradients=False)
     tf.saved_model.save(root, job["out"], signatures={**kept, **signatures}, options=options)
+    shared = (original.root, original.checkpoint) if original.checkpoint is not None else None
+    rewrite_checkpoint(Path(job["out"]), root, state.values, shared)
     every = [name for name, _ in methods_of(original.root)] if original.root is not None else []
     dropped = [name for name in every if name not in methods and name not in untouched]
     Path(job["report"]).write_text(json.dumps({"methods": sorted(methods), "untouched": sorted(untouched), "dropped": dropped}))
@@ -88,6 +92,8 @@ class State:
         self._declared, self._original, self._names = declared, original, names
         self._made: dict[str, tf.Variable] = {}
         self.old: list[Any] = []
+        self.values: list[tuple[tf.Variable, Callable[[], Any]]] = []
+        """New variables, which are empty, and what they hold."""
 
     def handle(self, kind: str, ref: str) -> Any:
         """A tensor of the graph being built that stands for the state."""
@@ -104,9 +110,10 @@ class State:
         found = self._original.find(self._names.get(ref, ref))
         if isinstance(found, tf.Variable) and found.dtype.name == declared["dtype"] and found.shape.is_compatible_with(declared["shape"]):
             self.old.append(found)
+            self._made[ref] = found
         else:
-            found = None
-        self._made[ref] = found if found is not None else _new_variable(ref, declared)
+            self._made[ref] = _new_variable(ref, declared)
+            self.values.append((self._made[ref], partial(_array, declared["value"])))
         return self._made[ref]
 
     def _resource(self, ref: str) -> Any:
@@ -148,10 +155,7 @@ def _new_variable(ref: str, declared: Json) -> tf.Variable:
     if declared["value"] is None:
         raise CleaveError(f"variable {ref!r} is neither in the original nor has it a value")
     with tf.init_scope(), tf.device(declared["device"] or None):
-        shape = tf.TensorShape(declared["shape"])
-        return tf.Variable(
-            _array(declared["value"]), trainable=declared["trainable"], name=declared["name"], dtype=declared["dtype"], shape=shape
-        )
+        return hollow_variable(tf.TensorShape(declared["shape"]), declared["dtype"], declared["name"], declared["trainable"])
 
 
 def _array(value: Json) -> Any:

@@ -21,6 +21,7 @@ from tensorflow.python.trackable.data_structures import ListWrapper, _DictWrappe
 from tensorflow.python.trackable.resource import CapturableResource
 
 from compiler.backend.loaded import load_object
+from compiler.backend.save_values import hollow
 from compiler.execution import SavedModelArtefact
 from compiler.ir.errors import CleaveError
 
@@ -40,6 +41,8 @@ class Original:
     """A v1 graph's table nodes: they are shared by name, not held by an object."""
     tables: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """The file's shared name of a table -> its name once loaded, and the object that makes or fills it."""
+    checkpoint: str | None = None
+    """Where the variables' values are; None if they were loaded (a v1 graph has no objects that say which is which)."""
 
     def find(self, ref: str) -> Any | None:
         """The variable, table or asset of that name, None where there is none or several; of twins (Keras exports them) the one in use."""
@@ -59,12 +62,15 @@ class Original:
 
 
 def load_original(path: str, tags: tuple[str, ...]) -> Original:
-    root = load_object(SavedModelArtefact(path, tags=tags, variable_devices=True))
-    original = Original(root)
+    hollowed = _has_objects(Path(path), tags)
+    root = load_object(SavedModelArtefact(path, tags=tags, variable_devices=True), values=not hollowed)
+    original = Original(root, checkpoint=str(Path(path) / "variables" / "variables") if hollowed else None)
     paths = _walk(original)
     for item, places in paths.values():
         if isinstance(item, tf.Variable):
             _name(original, item, [item.name.removesuffix(":0"), item._shared_name, *_paths(places, _ATTRIBUTE)])
+            if hollowed:
+                hollow(item)
         elif isinstance(item, CapturableResource | tf.saved_model.Asset):
             shared = _shared_names(item)
             original.tables |= {name: (loaded, item) for name, loaded in shared.items()}
@@ -72,6 +78,15 @@ def load_original(path: str, tags: tuple[str, ...]) -> Original:
     if not hasattr(root, "_serialized_attributes") and hasattr(root, "graph"):
         original.nodes.update(_table_nodes(root, Path(path), tags))
     return original
+
+
+def _has_objects(path: Path, tags: tuple[str, ...]) -> bool:
+    return any(len(m.object_graph_def.nodes) > 0 for m in _meta_graphs(path, tags)) and (path / "variables" / "variables.index").exists()
+
+
+def _meta_graphs(path: Path, tags: tuple[str, ...]) -> list[Any]:
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    return [m for m in saved.meta_graphs if set(m.meta_info_def.tags) == set(tags)]
 
 
 def _walk(original: Original) -> dict[int, tuple[Any, list[str]]]:
@@ -121,8 +136,7 @@ def _name(original: Original, item: Any, names: Iterable[str]) -> None:
 
 def _table_nodes(root: Any, path: Path, tags: tuple[str, ...]) -> dict[str, node_def_pb2.NodeDef]:
     """By node name and by the name the file shares them under. TensorFlow gives shared names a suffix when it loads, so as not to share."""
-    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    chosen = [m for m in saved.meta_graphs if set(m.meta_info_def.tags) == set(tags)]
+    chosen = _meta_graphs(path, tags)
     if not chosen:
         raise CleaveError(f"{path}: no meta graph with tags {sorted(tags)}")
     loaded = {node.name: node for node in root.graph.as_graph_def().node if node.op in _TABLES}

@@ -23,7 +23,8 @@ from compiler.backend.graphdef import GRAPH_BYTES, Emission, emit_called, serial
 from compiler.backend.pool import child_environment
 from compiler.backend.profiles import PROFILES, Profile
 from compiler.backend.protos import tensor_proto
-from compiler.backend.saved_model_proto import canonicalize
+from compiler.backend.saved_model_proto import canonicalize, sign
+from compiler.backend.splice import fill, hollow_weights
 from compiler.backend.weights import WEIGHT_BYTES, place_weights
 from compiler.execution import RuntimeConfig
 from compiler.ir.errors import CleaveError
@@ -80,11 +81,13 @@ def save(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
         work = Path(directory)
-        placed = place_weights(module, weight_bytes)
+        placed, weights = hollow_weights(place_weights(module, weight_bytes))
         job = {**_job(placed, original, profile, work), "aliases": dict(aliases)}
         (work / "job.json").write_text(json.dumps(job))
         _run(work / "job.json", timeout_seconds)
         canonicalize(work / "model")
+        if weights:
+            sign(work / "model", fill(work / "model" / "saved_model.pb", weights, module.stores))
         report = json.loads((work / "report.json").read_text())
         _replace(work, work / "model", target)
     return Saved(target, tuple(report["methods"]), tuple(report["untouched"]), tuple(report["dropped"]))
@@ -190,7 +193,9 @@ def _run(job: Path, timeout_seconds: float) -> None:
     if done.returncode != 0:
         lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         ours = [line.removeprefix("cleave: ") for line in lines if line.startswith("cleave: ")]
-        raise CleaveError(f"the model could not be saved: {(ours or lines or [f'status {done.returncode}'])[-1][:600]}")
+        killed = [f"its process was ended by signal {-done.returncode}" + " (out of memory?)" * (done.returncode == -9)]
+        why = killed if done.returncode < 0 else ours or lines or [f"status {done.returncode}"]
+        raise CleaveError(f"the model could not be saved: {why[-1][:600]}")
 
 
 def _replace(work: Path, model: Path, target: Path) -> None:

@@ -6,7 +6,7 @@ A Session is also the only door to a trace: which node ran where, and for how lo
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 
 from compiler.backend.frames import mapped
-from compiler.backend.loaded import Leaf, RequestError, Trace, is_stateful, match_inputs, numpy_of, rewritten_copy
+from compiler.backend.loaded import Leaf, RequestError, Trace, is_stateful, match_inputs, numpy_of, rewritten_copy, tensor_bytes
 from compiler.backend.protos import envelope_config
 from compiler.execution import Array, Arrays, GraphDefArtefact, RuntimeConfig, SavedModelArtefact, TraceEvent
 
@@ -62,9 +62,12 @@ class LoadedGraph:
     def _states(self) -> dict[str, tuple[Any, Any]]:
         return _state_readers(self._graph)
 
-    def variables(self) -> dict[str, Array]:
+    def variable_bytes(self) -> dict[str, int]:
         ready = self._session.run({name: state[0] for name, state in self._states.items()})
-        values = self._session.run({name: state[1] for name, state in self._states.items() if ready[name]})
+        return {name: tensor_bytes(state[1]) for name, state in self._states.items() if ready[name]}
+
+    def variables(self, names: Sequence[str]) -> dict[str, Array]:
+        values = self._session.run({name: self._states[name][1] for name in names})
         return {name: numpy_of(value) for name, value in values.items()}
 
     def traced(self, inputs: Arrays) -> tuple[Any, Trace]:

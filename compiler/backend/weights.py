@@ -1,9 +1,9 @@
 """Which weights stand in the graph and which become variables of the saved model: a graph holds less than 2 GB.
 
-%w = Const() {value=weight(...)}  =>  %w/handle = Variable() {ref="weight/w"}; %w = ReadVariableOp(%w/handle), largest first
+%w = Const() {value=weight(...)}  =>  %w/handle = Variable() {ref="weight/w"}; %w = ReadVariableOp(%w/handle), where they take too much
 
 A Const stays with its node's device in every load; a variable keeps its device only if its loader asks. So Consts are left alone while all
-of them fit.
+of them fit. Where they do not, all but the small ones go: TensorFlow holds a Const several times over once it is loaded, a variable once.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from compiler.ir.module import Module, Variable
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Literal, WeightRef, literal_type
 
-WEIGHT_BYTES = 1_500_000_000
+WEIGHT_BYTES = 512 << 20
 """What the Consts of one saved model may take together."""
+SMALL_BYTES = 1 << 16
+"""A weight below this is a Const in any case."""
 
 
 def place_weights(module: Module, limit_bytes: int = WEIGHT_BYTES) -> Module:
-    """The module itself where its constants fit, else a copy whose largest weights in entries are variables; equal weights share one."""
+    """The module itself where its constants fit, else a copy whose entries read theirs from variables; equal ones share one."""
     total = sum(size for size, _, _ in _weights(module))
     if total <= limit_bytes:
         return module
     placed = module.copy()
     known: dict[tuple[Literal, str], str] = {}
     for size, graph, name in sorted(_movable(placed), key=lambda item: (-item[0], item[1], item[2])):
-        if total <= limit_bytes:
+        if size < min(SMALL_BYTES, limit_bytes):
             break
         _move(placed, placed.entries[graph], name, known)
-        total -= size
     return placed
 
 

@@ -144,12 +144,16 @@ class _Session:
             yield self._judge(k, name, label, draw, truth.outputs[name], result.outputs[name])
         before, after = truth.variables or {}, result.variables or {}
         for name in sorted(before):
-            if name in after:
+            if name in result.unchanged and name not in truth.unchanged:
+                fault = "is as it was before the call, and the original changes it"
+            elif name in after:
                 fault = compare.structure_fault(before[name], after[name]) or self._state_fault(before[name], after[name])
             else:
                 fault = "is gone, and the original writes it" if self._is_written(name) else ""
             if fault:
                 yield Difference(f"variable {name}", label, fault=fault)
+        for name in sorted(set(after) & set(truth.unchanged)):
+            yield Difference(f"variable {name}", label, fault="is changed by the call, and the original leaves it")
 
     def _is_written(self, name: str) -> bool:
         """Does the variable change from call to call?  One that never does may have become a constant."""
