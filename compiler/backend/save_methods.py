@@ -153,16 +153,19 @@ def _traced_back(tensor: str, identities: Mapping[str, str]) -> str:
 
 
 def _remade(name: str, method: Any, traces: Sequence[Trace], calls: Mapping[str, Call]) -> Any:
+    spec = method.function_spec.fullargspec if hasattr(method, "function_spec") else method._function_spec.fullargspec
+    signature = _signature(spec)
+
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = [leaf for leaf in tf.nest.flatten((args, kwargs), expand_composites=True) if tf.is_tensor(leaf)]
-        trace = next(t for t in traces if _fits(t, tensors))
+        leaves = _leaves(signature, args, kwargs)
+        trace = next(t for t in traces if _fits(_leaves(signature, *t.function.structured_input_signature), leaves))
+        tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
         results = calls[trace.entry](dict(zip(trace.inputs, tensors, strict=True)))
         structure = trace.function.structured_outputs
         return tf.nest.pack_sequence_as(structure, [results[key] for key in trace.outputs], expand_composites=True)
 
     run.__name__ = run.__qualname__ = f"method_{name.strip('_')}"
-    spec = method.function_spec.fullargspec if hasattr(method, "function_spec") else method._function_spec.fullargspec
-    run.__signature__ = _signature(spec)  # type: ignore[attr-defined]
+    run.__signature__ = signature  # type: ignore[attr-defined]
     remade = tf.function(run, autograph=False)
     for trace in traces:
         args, kwargs = trace.function.structured_input_signature
@@ -170,15 +173,22 @@ def _remade(name: str, method: Any, traces: Sequence[Trace], calls: Mapping[str,
     return remade
 
 
-def _fits(trace: Trace, tensors: Sequence[Any]) -> bool:
-    specs = [
-        spec
-        for spec in tf.nest.flatten(trace.function.structured_input_signature, expand_composites=True)
-        if isinstance(spec, tf.TensorSpec)
-    ]
-    return len(specs) == len(tensors) and all(
-        spec.dtype == tensor.dtype and spec.shape.is_compatible_with(tensor.shape) for spec, tensor in zip(specs, tensors, strict=True)
-    )
+def _leaves(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The tensors or specs, and the literals, of a call's arguments in the signature's order, defaults among them."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return list(tf.nest.flatten(list(bound.arguments.values()), expand_composites=True))
+
+
+def _fits(wanted: Sequence[Any], given: Sequence[Any]) -> bool:
+    """Does a call with these leaves mean the trace with those?  Literals are part of what was traced."""
+    return len(wanted) == len(given) and all(_agree(a, b) for a, b in zip(wanted, given, strict=True))
+
+
+def _agree(wanted: Any, given: Any) -> bool:
+    if isinstance(wanted, tf.TensorSpec):
+        return tf.is_tensor(given) and wanted.dtype == given.dtype and bool(wanted.shape.is_compatible_with(given.shape))
+    return type(wanted) is type(given) and bool(wanted == given)
 
 
 def _signature(spec: inspect.FullArgSpec) -> inspect.Signature:

@@ -33,15 +33,20 @@ def load(model: Any, signature: str | None = None, allow_files: bool = False, la
         root = tf.Module()
         root.captured = _variables(concrete)
         root.tracked = _resources(concrete)
-        tf.saved_model.save(root, str(work / "model"), signatures=_flat(concrete))
+        tf.saved_model.save(root, str(work / "model"), signatures=flat(concrete))
     except CleaveError:
         raise
     except Exception as error:  # tracing runs the user's Python
         raise CleaveError(f"{label} cannot be saved: {' '.join(str(error).split())[:300]}") from None
     source = saved_model.load(work / "model", signature, None, allow_files, label)
-    source.arguments = tuple(k for k in concrete._arg_keywords if k in next(iter(source.signatures.values())).inputs)
-    source.results = _keys(concrete.structured_outputs)
+    source.arguments, source.results = interface_of(concrete, source)
     return source.owns(work)
+
+
+def interface_of(concrete: Any, source: SourceModel) -> tuple[tuple[str, ...], Any]:
+    """The input keys of a source's only signature in the order its function takes them, and the structure it returns."""
+    inputs = next(iter(source.signatures.values())).inputs
+    return tuple(key for key in concrete._arg_keywords if key in inputs), _keys(concrete.structured_outputs)
 
 
 def _concrete(model: Any) -> Any:
@@ -56,7 +61,7 @@ def _concrete(model: Any) -> Any:
     return model.get_concrete_function()
 
 
-def _flat(concrete: Any) -> Any:
+def flat(concrete: Any) -> Any:
     """The same function with named tensors as results, which is all a signature can say."""
     results = concrete.structured_outputs
     tops = results.values() if isinstance(results, dict) else results if isinstance(results, list | tuple) else [results]
@@ -65,11 +70,11 @@ def _flat(concrete: Any) -> Any:
     flat_inputs = nest.flatten(concrete.structured_input_signature, expand_composites=True)
     specs = [spec for spec in flat_inputs if isinstance(spec, tf.TensorSpec)]
 
-    def flat(**inputs: Any) -> dict[str, Any]:
+    def run(**inputs: Any) -> dict[str, Any]:
         return _named(concrete(**inputs))
 
     named = {key: tf.TensorSpec(spec.shape, spec.dtype, name=key) for key, spec in zip(concrete._arg_keywords, specs, strict=True)}
-    return tf.function(flat, autograph=False).get_concrete_function(**named)
+    return tf.function(run, autograph=False).get_concrete_function(**named)
 
 
 def _named(results: Any) -> dict[str, Any]:

@@ -48,11 +48,15 @@ class Sizes:
         return symbol(name)
 
 
+def signature_keys(meta: meta_graph_pb2.MetaGraphDef) -> list[str]:
+    return [key for key in sorted(meta.signature_def) if key not in _NOT_SIGNATURES]
+
+
 def interfaces(meta: meta_graph_pb2.MetaGraphDef, where: str, wanted: str | None) -> tuple[dict[str, Interface], list[str]]:
     """The signatures that can be read, and the keys of those that cannot; CleaveError where nothing remains to read."""
-    found = {key: definition for key, definition in sorted(meta.signature_def.items()) if key not in _NOT_SIGNATURES}
+    found = {key: meta.signature_def[key] for key in signature_keys(meta)}
     if not found:
-        raise CleaveError(f"{where} has no signatures, expected at least one (save the model with `signatures=`)")
+        raise CleaveError(f"{where} has no signatures and no traced method, expected at least one (save the model with `signatures=`)")
     if wanted is not None and wanted not in found:
         raise CleaveError(f"{where} has no signature {wanted!r}, expected one of {sorted(found)}")
     readable: dict[str, Interface] = {}

@@ -85,6 +85,17 @@ def signature_calls(meta: meta_graph_pb2.MetaGraphDef) -> dict[str, str]:
     return found
 
 
+def has_methods(meta: meta_graph_pb2.MetaGraphDef) -> bool:
+    """Does the saved object itself have a method with a trace?"""
+    tree = meta.object_graph_def
+    return any(is_method_name(c.local_name) and any(_functions(tree, c.node_id)) for c in _children(tree, 0))
+
+
+def is_method_name(name: str) -> bool:
+    """Is it a name that users call?"""
+    return name == "__call__" or not name.startswith("_")
+
+
 def setup_functions(meta: meta_graph_pb2.MetaGraphDef) -> list[tuple[str, list[int]]]:
     """The functions that loading runs (they make and fill tables), each with the objects it is bound to."""
     tree = meta.object_graph_def

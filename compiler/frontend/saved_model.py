@@ -18,8 +18,8 @@ from compiler.frontend.devices import canonical_device
 from compiler.frontend.element_types import dtype_of, shape_of
 from compiler.frontend.files import refuse_files, refuse_setup_files
 from compiler.frontend.graphdef import VARIABLES, Importer, import_entry, library_of
-from compiler.frontend.interface import interfaces
-from compiler.frontend.objects import Held, held_objects, signature_calls
+from compiler.frontend.interface import interfaces, signature_keys
+from compiler.frontend.objects import Held, has_methods, held_objects, signature_calls
 from compiler.frontend.source import SourceModel
 from compiler.frontend.state import Checkpoint, Stored, restored_names
 from compiler.ir.errors import CleaveError
@@ -45,6 +45,10 @@ def load(
     meta = _meta_graph(path, tags)
     library = library_of(meta.graph_def)
     refuse_setup_files(meta, library, allow_files, where)
+    if not signature_keys(meta) and has_methods(meta):
+        from compiler.frontend import methods
+
+        return methods.load_signed(path, signature, tuple(meta.meta_info_def.tags), allow_files, where)
     readable, unreadable = interfaces(meta, where, signature)
     module = Module(path.resolve().name)
     state = _state(meta, library, module, path)
@@ -108,7 +112,7 @@ def _state(meta: meta_graph_pb2.MetaGraphDef, library: Mapping[str, function_pb2
             first = node.name if objects else shared.setdefault(node.attr["shared_name"].s.decode(errors="replace") or node.name, node.name)
             if first == node.name:
                 module.variables[first] = _variable(node, entries.get(first), checkpoint, held.trainable)
-                state.locations[first] = entries[first].name if first in entries and not entries[first].part else held.path or first
+                state.locations[first] = held.path or (entries[first].name if first in entries and not entries[first].part else first)
             state.handles[node.name] = ("Variable", first, TensorType(DType("resource"), (), handle=module.variables[first].type))
         elif held.kind == "asset" or _yields_resource(node.op):
             type_ = TensorType(DType("string" if held.kind == "asset" else "resource"), ())

@@ -81,19 +81,21 @@ def load(
     allow_files: bool = False,
     outputs: tuple[str, ...] | None = None,
 ) -> SourceModel:
-    """Read a model: a SavedModel directory, a .keras, .h5, .pb or .ir file, a Keras model, a tf.function or ConcreteFunction.
+    """Read a model: a SavedModel directory, a .keras, .h5, .pb or .ir file, a Keras model, a tf.Module, a tf.function or ConcreteFunction.
 
     `signature` keeps one signature; `outputs` are tensor names of a frozen graph.  Raises CleaveError.
     """
     if isinstance(model, str | Path):
         return _load_path(Path(model), signature, tags, allow_files, outputs)
-    from compiler.frontend import function, keras
+    from compiler.frontend import function, keras, methods
 
     if function.is_function(model):
         return function.load(model, signature, allow_files)
     if keras.is_model(model):
         return keras.load(model, signature, allow_files)
-    raise CleaveError(f"a {type(model).__name__} is no model, expected a path, a Keras model or a tf.function")
+    if methods.is_object(model):
+        return methods.load(model, signature, allow_files)
+    raise CleaveError(f"a {type(model).__name__} is no model, expected a path, a Keras model, a tf.Module or a tf.function")
 
 
 def _load_path(

@@ -129,7 +129,7 @@ class _Session:
                 if result.error is not None:
                     faults.append(f"{draw.label}{where}: the candidate fails: {result.error}")
                 else:
-                    differences += self._compare(k, draw, truth, result, where)
+                    differences += self._compare(k, draw, truth, self._under_its_old_names(truth, result), where)
             for (draw, truth), result in zip(refused, results[len(self.accepted) :], strict=True):
                 if result.error is None:
                     faults.append(f"{draw.label}{where}: the original refuses this input ({truth.error}), the candidate does not")
@@ -154,6 +154,15 @@ class _Session:
                 yield Difference(f"variable {name}", label, fault=fault)
         for name in sorted(set(after) & set(truth.unchanged)):
             yield Difference(f"variable {name}", label, fault="is changed by the call, and the original leaves it")
+
+    def _under_its_old_names(self, truth: RunResult, result: RunResult) -> RunResult:
+        """A namesake that became a constant takes the need for a path with it: `n@counter` and `n@weight` leave `n`, the one written."""
+        known = dict(result.variables or {})
+        for name in truth.variables or {}:
+            bare = name.partition("@")[0]
+            if name not in known and bare in known and self._is_written(name):
+                known[name] = known[bare]
+        return replace(result, variables=known) if result.variables is not None else result
 
     def _is_written(self, name: str) -> bool:
         """Does the variable change from call to call?  One that never does may have become a constant."""

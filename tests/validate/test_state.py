@@ -71,6 +71,19 @@ def test_a_write_that_is_lost_or_wrong_is_not_valid(candidate: Step, numerics: s
     assert verdict(counts, counts, numerics=numerics).passed
 
 
+def test_of_namesakes_the_written_one_is_found_when_the_other_became_a_constant() -> None:
+    """The loader tells namesakes apart by path, and only while there are several."""
+
+    def original(x: Array, state: dict[str, Array]) -> dict[str, Array]:
+        count = state.pop("n", state.get("n@counter", np.zeros((), np.float32)))
+        state["n@counter"], state["n@weight"] = count + np.float32(1), np.ones((2, 2), np.float32)
+        return {"y": x + x}
+
+    assert verdict(original, counts).passed
+    assert not verdict(original, forgets).passed
+    assert not verdict(original, loses_the_variable).passed
+
+
 def test_a_variable_nobody_writes_may_be_gone() -> None:
     assert verdict(forgets, loses_the_variable).passed
 
