@@ -17,6 +17,7 @@ _EXPORTS = {
     "SourceModel": "compiler.frontend.source",
     "compile_model": "compiler.driver.compile",
     "Compiled": "compiler.driver.compile",
+    "plan": "compiler.driver.compile",
     "validate": "compiler.driver.compare",
     "Plan": "compiler.driver.plan",
     "Report": "compiler.driver.report",
@@ -25,7 +26,7 @@ _EXPORTS = {
     "CleaveError": "compiler.ir.errors",
 }
 
-__all__ = ["CleaveError", "Cluster", "Compiled", "Plan", "Report", "SourceModel", "Verdict", "compile_model", "load", "validate"]
+__all__ = ["CleaveError", "Cluster", "Compiled", "Plan", "Report", "SourceModel", "Verdict", "compile_model", "load", "plan", "validate"]
 
 
 def __getattr__(name: str) -> Any:

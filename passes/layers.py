@@ -56,12 +56,11 @@ def is_operator(node: Node) -> bool:
 
 def nobody(wanted: str, known: Iterable[Named], what: str = "operator or layer") -> CleaveError:
     """One line that says that nothing is called so, with near names."""
-    names: dict[str, None] = {}
-    for node, op, origin in known:
-        names.update(dict.fromkeys((node, op)))
-        names.update(dict.fromkeys(scope for name in origin for scope in (name, *name.split("/"))))
+    found = list(known)
+    names = dict.fromkeys(name for node, op, _ in found for name in (node, op))
+    names.update(dict.fromkeys(scope for _, _, origin in found for name in origin for scope in (name, *name.split("/"))))
     lower = {name.lower(): name for name in reversed(names)}
-    near = difflib.get_close_matches(wanted.lower(), lower, MOST_NEAR, 0.6)
-    shown = [lower[n] for n in near] or list(names)[:MOST_NEAR]
-    hint = f"did you mean {' or '.join(map(repr, shown))}?" if near else f"expected one such as {', '.join(shown)}"
-    return CleaveError(f"no {what} {wanted!r}{' here' if not names else ''}; {hint}")
+    near = [lower[n] for n in difflib.get_close_matches(wanted.lower(), lower, MOST_NEAR, 0.6)]
+    some = ", ".join(sorted({node for node, _, _ in found})[: MOST_NEAR + 1])
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"expected one such as {some or 'none: there is no operator'}"
+    return CleaveError(f"no {what} {wanted!r}; {hint}")

@@ -23,6 +23,12 @@ cluster = click.option("--cluster", default="cpu:1", show_default=True, metavar=
 signature = click.option("--signature", metavar="S", help="one signature by name (default: all)")
 as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 allow_files = click.option("--allow-files", is_flag=True, help="accept models that read or write files")
+objective = click.option("--objective", type=click.Choice(["latency", "throughput", "memory"]), default="latency", show_default=True)
+inputs = click.option("--input", "inputs", multiple=True, metavar="NAME=SHAPE", help="sizes to plan with")
+pins = click.option("--pin", "pins", multiple=True, metavar="WHAT=DEVICE", help="an operator, layer or kind (Conv2D) runs there, undivided")
+splits = click.option("--split", "splits", multiple=True, metavar="WHAT=HOW", help="is divided so: a factor, whole, or replica")
+plan = click.option("--plan", "plan_file", metavar="FILE", help="follow an earlier plan; on another number of devices start from it")
+save_plan = click.option("--save-plan", metavar="FILE", help="write the plan as JSON")
 numerics = click.option("--numerics", type=click.Choice(["exact", "reassociate"]), default="reassociate", show_default=True)
 
 
@@ -39,6 +45,18 @@ def input_shapes(given: Iterable[str]) -> dict[str, tuple[int | None, ...]]:
             raise CleaveError(f"--input {text!r} is not NAME=SHAPE, expected one such as x=8,28,28,1") from None
         if any(d is not None and d < 0 for d in found[name]):
             raise CleaveError(f"--input {text!r} has a negative size, expected sizes or ?")
+    return found
+
+
+def pairs(option: str, given: Iterable[str], such: str) -> dict[str, str]:
+    """`["dense=CPU:0"]` as a dictionary, in order; what is given twice counts once, as it was last said."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise CleaveError(f"{option} {text!r} is not of the form NAME=VALUE, expected one such as {such}")
+        found.pop(name.strip(), None)
+        found[name.strip()] = value.strip()
     return found
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
+from rich.console import Console
 
 from compiler.commands.options import console, print_json, table
 from compiler.driver.compile import Compiled
+from compiler.driver.plan import Plan
 
 MOST_ROWS = 40
 
@@ -21,25 +23,14 @@ def print_compiled(compiled: Compiled, measured: Mapping[str, float], output: st
         return
     out, plan, report = console(), compiled.plan, compiled.report
     out.print(table("Passes", ["pass", "seconds", "nodes"], [(p.name, f"{p.seconds:.3f}", p.nodes) for p in report.passes]))
-    splits = plan.table()
-    if splits:
-        out.print()
-        rows = splits[:MOST_ROWS]
-        out.print(table(f"Split operators ({len(splits)})", ["from", "op", "split by", "devices"], rows))
-        if len(splits) > MOST_ROWS:
-            out.print(f"... and {len(splits) - MOST_ROWS} more (--plan FILE has all)")
-    whole = Counter(d.refusal or "splitting it would not pay" for d in plan.decisions if d.chosen == "whole")
-    if whole:
-        out.print()
-        out.print(table("Left whole", ["operators", "because"], [(n, why) for why, n in whole.most_common()]))
+    _print_splits(out, plan)
     refused = report.refusal_counts()
     if refused:
         out.print()
         out.print(table("Rewrites refused", ["times", "pass", "because"], [(n, name, why) for name, why, n in refused[:MOST_ROWS]]))
-    out.print()
-    rows = [(u.device, f"{u.busy_seconds * 1e3:.3f} ms", f"{u.weight_bytes:,}", f"{u.peak_bytes:,}") for u in plan.loads]
-    out.print(table("Devices", ["device", "predicted busy", "weight bytes", "peak bytes"], rows))
-    out.print(_times(compiled, measured))
+    _print_devices(out, plan)
+    if measured:
+        out.print("measured: " + ", ".join(f"{name} {seconds * 1e3:.3f} ms" for name, seconds in measured.items()))
     if report.verdicts and any("/device:CPU:" not in load.device for load in plan.loads):
         click.echo("checked on this machine's CPUs, whatever device a node is placed on")
     for entry, verdict in report.verdicts.items():
@@ -49,11 +40,37 @@ def print_compiled(compiled: Compiled, measured: Mapping[str, float], output: st
     click.echo(f"wrote {output}" if output else "nothing was written: the result is not the same function as the original")
 
 
-def _times(compiled: Compiled, measured: Mapping[str, float]) -> str:
-    plan = compiled.plan
-    lines = [f"predicted: {plan.predicted_seconds * 1e3:.3f} ms a call, {plan.unsplit_seconds * 1e3:.3f} ms unsplit on one device"]
+def print_plan(plan: Plan, texts: Sequence[str], as_json: bool) -> None:
+    """The plan, then what was asked about it."""
+    if as_json:
+        print_json({"plan": json.loads(plan.to_json()), "answers": list(texts)})
+        return
+    out = console()
+    if not texts:
+        _print_splits(out, plan)
+        _print_devices(out, plan)
+    click.echo("\n\n".join(texts), nl=bool(texts))
+
+
+def _print_splits(out: Console, plan: Plan) -> None:
+    splits = plan.table()
+    if splits:
+        out.print()
+        out.print(table(f"Split operators ({len(splits)})", ["from", "op", "split by", "devices"], splits[:MOST_ROWS]))
+        if len(splits) > MOST_ROWS:
+            out.print(f"... and {len(splits) - MOST_ROWS} more (--save-plan FILE has all)")
+    whole = Counter(d.refusal or "splitting it would not pay" for d in plan.decisions if d.chosen == "whole")
+    if whole:
+        out.print()
+        out.print(table("Left whole", ["operators", "because"], [(n, why) for why, n in whole.most_common()]))
+
+
+def _print_devices(out: Console, plan: Plan) -> None:
+    out.print()
+    rows = [(u.device, f"{u.busy_seconds * 1e3:.3f} ms", f"{u.weight_bytes:,}", f"{u.peak_bytes:,}") for u in plan.loads]
+    out.print(table("Devices", ["device", "predicted busy", "weight bytes", "peak bytes"], rows))
+    out.print(f"predicted: {plan.predicted_seconds * 1e3:.3f} ms a call, {plan.unsplit_seconds * 1e3:.3f} ms unsplit on one device")
     if plan.bound_gap:
-        lines.append(f"the splits cost at most {max(plan.bound_gap.values()):.2%} more than the best there are, by the cost model")
-    if measured:
-        lines.append("measured: " + ", ".join(f"{name} {seconds * 1e3:.3f} ms" for name, seconds in measured.items()))
-    return "\n".join(lines)
+        out.print(f"the splits cost at most {max(plan.bound_gap.values()):.2%} more than the best there are, by the cost model")
+    if plan.derivations:
+        out.print("every shard and every transfer is proven from the operators' sharding rules")

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from compiler.execution import ModuleExecutor, SavedModelArtefact
 from compiler.frontend.source import SourceModel, load
 from compiler.ir.errors import CleaveError
 from compiler.ir.module import Module
-from compiler.pipeline.base import Context, Pass
+from compiler.pipeline.base import Context, Note, Pass
 from compiler.pipeline.instruments import Dump, Reproducer, ShowPass, Timing, VerifyEach
 from compiler.pipeline.manager import Instrument, Silent, Step, run_pipeline
 from compiler.pipeline.text import parse_pipeline
@@ -36,7 +36,9 @@ from compiler.validate import Validator, Verdict, subject
 from cost_model.cluster import Cluster
 from passes import PASSES
 from passes.pipelines import PIPELINES
+from passes.place.pin import Pins
 from passes.split.choose import Objective, SplitPlan
+from passes.split.wishes import Wishes
 
 Progress = Callable[[str], None]
 
@@ -51,6 +53,15 @@ class Options:
     pipeline: str | None = None
     input_shapes: GivenShapes = field(default_factory=dict)
     dump: Path | None = None
+    pins: Mapping[str, str] = field(default_factory=dict)
+    splits: Mapping[str, str] = field(default_factory=dict)
+    follow: Plan | None = None
+
+    @property
+    def services(self) -> dict[type, object]:
+        """What the passes ask for."""
+        wishes = replace(self.follow.follow if self.follow is not None else Wishes(), splits=self.splits)
+        return {Cluster: self.cluster, Objective: self.objective, SplitPlan: SplitPlan(), Pins: Pins(self.pins), Wishes: wishes}
 
 
 @dataclass
@@ -124,26 +135,41 @@ def compile_source(
     """Compile a loaded model."""
     pool = Pool()
     executor = execution_room.GraphExecutor(pool)
-    objective = options.objective
-    module = source.module.copy()
-    aliases = aliases_of(module)
-    for alias in aliases:
-        del module.entries[alias]
-    module.sizes = representative_sizes(module, objective, options.input_shapes)
-    splits = SplitPlan()
-    services: dict[type, object] = {Cluster: options.cluster, Objective: objective, SplitPlan: splits}
-    context = Context(executor=executor, services=services)
-    timing, unsplit = Timing(), _Before("choose")
-    run_pipeline(module, _passes(options), context, _instruments(options, timing, unsplit, progress))
-    plan = make_plan(module, unsplit.module or module, options.cluster, objective, splits)
+    planned = _planned(source, options, executor, progress)
+    module, aliases, plan = planned.module, planned.aliases, planned.plan
     work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
     weakref.finalize(pool, shutil.rmtree, work, ignore_errors=True)  # the pool goes with the compiled model, or with what fails below
     progress("saving")
     saved = save(module, work / "model", original=_original(source), aliases=aliases, profile=profile_named(profile))
     verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
-    passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
-    report = Report(str(source.path), passes, tuple(context.notes), verdicts, (), saved.dropped)
+    report = Report(str(source.path), planned.passes, planned.notes, verdicts, (), saved.dropped)
     return Compiled(source, module, plan, report, pool, saved.path, aliases)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A module through all passes, its plan, and how it got there."""
+
+    module: Module
+    aliases: dict[str, str]
+    plan: Plan
+    passes: tuple[PassRun, ...]
+    notes: tuple[Note, ...]
+
+
+def _planned(source: SourceModel, options: Options, executor: ModuleExecutor, progress: Progress) -> _Planned:
+    module = source.module.copy()
+    aliases = aliases_of(module)
+    for alias in aliases:
+        del module.entries[alias]
+    module.sizes = representative_sizes(module, options.objective, options.input_shapes)
+    context = Context(executor=executor, services=options.services)
+    timing, unsplit = Timing(), _Before("choose")
+    run_pipeline(module, _passes(options), context, _instruments(options, timing, unsplit, progress))
+    before, splits = unsplit.module or module, context.service(SplitPlan)
+    plan = make_plan(module, before, options.cluster, options.objective, splits, pins=options.pins, wishes=options.splits)
+    passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
+    return _Planned(module, aliases, plan, passes, tuple(context.notes))
 
 
 @dataclass
@@ -210,13 +236,60 @@ def compile_model(
     *,
     profile: str = "tf",
     allow_files: bool = False,
+    pins: Mapping[str, str] | None = None,
+    splits: Mapping[str, str] | None = None,
+    plan: str | Path | Plan | None = None,
     progress: Progress = lambda _: None,
 ) -> Compiled:
     """Compile a model (a Keras model, a tf.function, or a path) for a cluster.
 
     `objective` latency | throughput | memory; `numerics` exact | reassociate; `pipeline` text, None for the default order;
-    `input_shapes` sizes to plan with, by input name.  Raises CleaveError for a bad request; a failed validation is in the report.
+    `input_shapes` sizes to plan with, by input name.  `pins` (operator, layer or kind -> device) and `splits` (-> factor, "whole" or
+    "replica") are kept to; so is the earlier `plan`, strategy by strategy, on as many devices as it was made for, elsewhere as a start.
+    Raises CleaveError for a bad request; a failed validation is in the report.
     """
+    dumped = None if dump is None else Path(dump)
+    options = _options(cluster, objective, numerics, pipeline, input_shapes, dumped, pins, splits, plan)
+    profile_named(profile)
+    progress("loading")
+    source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
+    return compile_source(with_original(source) if validate else source, options, validate=validate, profile=profile, progress=progress)
+
+
+def plan(
+    model: Any,
+    cluster: str | Path | Cluster = "cpu:2",
+    *,
+    objective: str = "latency",
+    numerics: str = "reassociate",
+    signature: str | None = None,
+    input_shapes: Mapping[str, tuple[int | None, ...]] | None = None,
+    pins: Mapping[str, str] | None = None,
+    splits: Mapping[str, str] | None = None,
+    plan: str | Path | Plan | None = None,
+    allow_files: bool = False,
+    progress: Progress = lambda _: None,
+) -> Plan:
+    """The plan that `compile_model` would follow, and nothing more: no artefact is written, nothing is validated."""
+    options = _options(cluster, objective, numerics, None, input_shapes, None, pins, splits, plan)
+    progress("loading")
+    source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
+    with Pool() as pool:
+        return _planned(source, options, execution_room.GraphExecutor(pool), progress).plan
+
+
+def _options(
+    cluster: str | Path | Cluster,
+    objective: str,
+    numerics: str,
+    pipeline: str | None,
+    input_shapes: GivenShapes | None,
+    dump: Path | None,
+    pins: Mapping[str, str] | None,
+    splits: Mapping[str, str] | None,
+    plan: str | Path | Plan | None,
+) -> Options:
+    """A request as the driver keeps it; what an earlier plan was asked for is asked for again, unless it is said otherwise."""
     try:
         wanted = Objective(objective)
     except ValueError:
@@ -224,8 +297,8 @@ def compile_model(
     if numerics not in ("exact", "reassociate"):
         raise CleaveError(f"numerics {numerics!r} is not known, expected exact or reassociate")
     found = cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
-    options = Options(found, wanted, numerics, pipeline, dict(input_shapes or {}), None if dump is None else Path(dump))
-    profile_named(profile)
-    progress("loading")
-    source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
-    return compile_source(with_original(source) if validate else source, options, validate=validate, profile=profile, progress=progress)
+    earlier = plan if isinstance(plan, Plan) or plan is None else Plan.read(plan)
+    kept_pins = earlier.pins if earlier is not None else {}
+    kept_splits = earlier.wishes if earlier is not None and len(found.workers) > 1 else {}
+    every_pin, every_split = {**kept_pins, **(pins or {})}, {**kept_splits, **(splits or {})}
+    return Options(found, wanted, numerics, pipeline, dict(input_shapes or {}), dump, every_pin, every_split, earlier)

@@ -1,14 +1,24 @@
-"""The plan of a compiled module: how each operator is split and why, where it runs, and what that is predicted to cost."""
+"""The plan of a compiled module: how each operator is split and why, where it runs, and what that is predicted to cost.
+
+`explain` and `what_if` argue, `diff` compares, `to_json` keeps; `follow` is what another compilation needs to do the same.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from compiler.driver.explain import differences, explain, made_from
 from compiler.ir.errors import CleaveError
-from passes.split.choose import Decision
+from passes.layers import nobody, speaks_of
+from passes.split.choose import Alternative, Decision
+from passes.split.problem import Unsolvable
+from passes.split.study import Study, WhatIf
+from passes.split.wishes import Wishes
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,13 @@ class Plan:
     loads: tuple[DeviceLoad, ...]
     decisions: tuple[Decision, ...]
     placed: tuple[Placed, ...]
+    pins: Mapping[str, str] = field(default_factory=dict)
+    wishes: Mapping[str, str] = field(default_factory=dict)
+    """Splits that were asked for."""
+    derivations: tuple[Mapping[str, object], ...] = ()
+    """The proof: what became of each node, constant and reshard, as it was checked."""
+    studies: Mapping[str, Study] = field(default_factory=dict, compare=False, repr=False)
+    """By entry, all prices; not kept in a file."""
 
     @property
     def splits(self) -> tuple[Decision, ...]:
@@ -52,70 +69,81 @@ class Plan:
         return tuple(d for d in self.decisions if d.chosen not in ("whole", "replica"))
 
     def explain(self, op: str) -> str:
-        """Why the operators named `op`, or that come from the layer `op`, are as they are: what was considered, at what price."""
-        found = [d for d in self.decisions if _speaks_of(d, op)]
+        """Why an operator, those of a layer or of a kind, are as they are: what was considered, at what price, and why not otherwise."""
+        found = [d for d in self.decisions if speaks_of(op, d.node, d.op, d.origin)]
         if not found:
-            names = sorted({d.node for d in self.decisions})
-            raise CleaveError(f"no operator or layer {op!r} in the plan, expected one such as {', '.join(names[:4])}")
-        return "\n\n".join(self._explain_one(d) for d in found)
+            raise nobody(op, ((d.node, d.op, d.origin) for d in self.decisions))
+        return explain(self, found)
 
-    def _explain_one(self, decision: Decision) -> str:
-        lines = [f"{decision.op} {decision.node!r} (from {', '.join(decision.origin) or 'nothing'}): {_in_words(decision.chosen)}"]
-        if decision.refusal:
-            lines.append(f"  not divided: {decision.refusal}")
-        best = min((a.seconds + a.reshard_seconds for a in decision.alternatives), default=0.0)
-        for alternative in sorted(decision.alternatives, key=lambda a: (a.seconds + a.reshard_seconds, a.label)):
-            total = alternative.seconds + alternative.reshard_seconds
-            mark = "->" if alternative.label == decision.chosen else "  "
-            lines.append(
-                f"  {mark} {alternative.label:<16} {total * 1e6:10.1f} us  (computing {alternative.seconds * 1e6:.1f}, "
-                f"moving data to and from its neighbours {alternative.reshard_seconds * 1e6:.1f}; {(total - best) * 1e6:+.1f})"
+    def what_if(self, op: str, strategy: str, entry: str | None = None) -> WhatIf:
+        """The best plan in which `op` (an operator, layer or kind) is split by `strategy` (`n`, `n:d`, `whole`, `replica`): its time, and
+        the difference; the rest is chosen anew.  Seconds are those of the cost model, of operators and moves one after another."""
+        if not self.studies:
+            raise CleaveError(
+                "this plan keeps no prices: it was read from a file or made for one device; plan the model again to ask what if"
             )
-        parts = Counter(p.device for p in self.placed if _made_from(p, decision))
-        lines.append(
-            "  runs on " + (", ".join(f"{d} ({n} nodes)" for d, n in sorted(parts.items())) or "no device: it was folded or fused away")
-        )
-        return "\n".join(lines)
+        refused: CleaveError | None = None
+        for study in (self.studies[e] for e in self.studies if entry in (None, e)):
+            try:
+                return study.what_if(study.meant(op, strategy))
+            except Unsolvable:
+                raise
+            except CleaveError as error:
+                refused = refused or error
+        raise refused or CleaveError(f"the plan has no signature {entry!r}, expected one of {sorted(self.studies)}")
+
+    def diff(self, other: Plan) -> str:
+        """What `other` does otherwise, in words; "" where it is the same."""
+        return "\n".join(differences(self, other))
+
+    @property
+    def follow(self) -> Wishes:
+        """What choose needs to take the same strategies: on as many devices all of them, on others as a start."""
+        chosen: dict[str, dict[str, str]] = {}
+        for decision in self.decisions:
+            chosen.setdefault(decision.entry, {})[decision.node] = decision.chosen
+        return Wishes(chosen=chosen, devices=len(self.loads))
 
     def to_json(self) -> str:
         """The plan as data; equal plans give equal text."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(asdict(replace(self, studies={})), indent=1, sort_keys=True) + "\n"
+
+    @staticmethod
+    def from_json(text: str, name: str = "the plan") -> Plan:
+        """The inverse of `to_json`; CleaveError where the text is no plan."""
+        try:
+            return _plan(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CleaveError(f"{name} is not a plan as to_json writes it: {type(error).__name__} {error}") from None
+
+    @staticmethod
+    def read(path: str | Path) -> Plan:
+        """The plan in a file."""
+        try:
+            return Plan.from_json(Path(path).read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise CleaveError(f"cannot read the plan {path}: {why}; --save-plan writes one") from None
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """(layer or node, op, how it is split, devices), one row for each divided operator."""
         return [(d.origin[0] if d.origin else d.node, d.op, d.chosen, self._devices(d)) for d in self.splits]
 
     def _devices(self, decision: Decision) -> str:
-        return ", ".join(sorted({p.device.removeprefix("/device:") for p in self.placed if _made_from(p, decision)}))
+        devices = {p.device.removeprefix("/device:") for p in self.placed if made_from(p.entry, p.node, p.origin, decision)}
+        return ", ".join(sorted(devices))
 
 
-def _speaks_of(decision: Decision, op: str) -> bool:
-    """Is `op` the node, or scopes in where it comes from?  Keras numbers its scopes: `dense` is found in `model/dense_1/MatMul`."""
-    wanted = op.strip("/").split("/")
-    for name in (decision.node, *decision.origin):
-        scopes = name.split("/")
-        for start in range(len(scopes) - len(wanted) + 1):
-            if all(_is_scope(a, b) for a, b in zip(scopes[start:], wanted, strict=False)):
-                return True
-    return False
-
-
-def _is_scope(scope: str, wanted: str) -> bool:
-    return scope == wanted or (scope.startswith(f"{wanted}_") and scope[len(wanted) + 1 :].isdigit())
-
-
-def _made_from(placed: Placed, decision: Decision) -> bool:
-    if placed.entry != decision.entry:
-        return False
-    return placed.node == decision.node or placed.node.startswith(f"{decision.node}/") or bool(set(placed.origin) & set(decision.origin))
-
-
-def _in_words(label: str) -> str:
-    if label == "whole":
-        return "left whole"
-    if label == "replica":
-        return "computed on every device"
-    return "split by " + ", ".join(f"{part.split(':')[0]} over mesh axis {part.split(':')[1]}" for part in label.split(","))
+def _plan(data: Any) -> Plan:
+    fields = {name: value for name, value in data.items() if name != "studies"}
+    fields["loads"] = tuple(DeviceLoad(**load) for load in data["loads"])
+    fields["placed"] = tuple(Placed(**{**placed, "origin": tuple(placed["origin"])}) for placed in data["placed"])
+    fields["derivations"] = tuple(data.get("derivations", ()))
+    fields["decisions"] = tuple(
+        Decision(**{**d, "origin": tuple(d["origin"]), "alternatives": tuple(Alternative(**a) for a in d["alternatives"])})
+        for d in data["decisions"]
+    )
+    return Plan(**fields)
 
 
 def summary(decisions: Iterable[Decision]) -> dict[str, int]:

@@ -55,7 +55,16 @@ def _from_given(name: str, shape: Shape, given: tuple[int | None, ...] | None, s
             raise CleaveError(f"--input {name!r}: size {size} is given where the model fixes {dim}")
 
 
-def make_plan(module: Module, unsplit: Module, cluster: Cluster, objective: Objective, splits: SplitPlan) -> Plan:
+def make_plan(
+    module: Module,
+    unsplit: Module,
+    cluster: Cluster,
+    objective: Objective,
+    splits: SplitPlan,
+    *,
+    pins: Mapping[str, str] | None = None,
+    wishes: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan of the placed `module`; `unsplit` is the same before splitting, priced on one device."""
     model = CostModel(cluster)
     found = {entry: simulate(module, graph, Prices(module, model)) for entry, graph in module.entries.items()}
@@ -79,6 +88,10 @@ def make_plan(module: Module, unsplit: Module, cluster: Cluster, objective: Obje
             for node in map(graph.node, graph.order())
             if node.op != INPUT
         ),
+        dict(pins or {}),
+        dict(wishes or {}),
+        tuple(derivation.to_json() for derivation in splits.derivations if derivation.divided),
+        splits.studies,
     )
 
 

@@ -18,6 +18,8 @@ from passes.split.problem import FORBIDDEN, Problem, Solution, Vector, evaluate
 from passes.split.solve import solve
 from passes.split.wishes import allowed, fixed_by
 
+MOST_LISTED = 4
+
 
 @dataclass(frozen=True)
 class Option:
@@ -70,7 +72,8 @@ class WhatIf:
     solution: Solution
 
     def __str__(self) -> str:
-        fixed = ", ".join(f"{name} {label}" for name, label in self.fixed.items())
+        listed = [f"{name} {label}" for name, label in self.fixed.items()]
+        fixed = ", ".join(listed[:MOST_LISTED]) + (f" and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else "")
         lines = [f"with {fixed}: {self.seconds * 1e6:.1f} us in all, {self.difference * 1e6:+.1f} us"]
         lines += [f"  {name}: {old} -> {new}" for name, old, new in self.changes]
         return "\n".join(lines)
