@@ -1,37 +1,37 @@
 """Pick one strategy for each node: shrink, search, prove.
 
     prune -> merge followers -> eliminate                                exact, leaves few nodes         `arcs`, `followers`, `eliminate`
-    repeat  message passing with prices on memory, decode                a bound and assignments         `search`
+    repeat  message passing with prices on memory, decode, tree moves    a bound and assignments         `search`
             what can't be better than the best is forbidden; shrink      exact                           `_forbid`
     small enough: an integer program                                     optimal, or that none exists    `exact`
-    large: parts of it, the rest held still                              better assignments              `neighbours`
+    large: parts of it, the rest held still                              better assignments              `windows`
 
 The bound and the cost meet on most problems; then the assignment is proven optimal.  Limits are counted (iterations, entries, branches), so
-the same problem gives the same answer; `Limits.stop` may ask for an early end, and the solution then says that it was cut short.
+the same problem gives the same answer; `Limits.seconds_left` may ask for an early end, and the solution then says that it was cut short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from passes.split.problem import Problem, Solution, Unsolvable, evaluate
 from passes.split.solver.arcs import prune
-from passes.split.solver.compiled import compiled, interpreted
+from passes.split.solver.compiled import loops_for
 from passes.split.solver.eliminate import shrink
 from passes.split.solver.exact import solve_exactly
 from passes.split.solver.followers import merge_followers
 from passes.split.solver.network import Network
 from passes.split.solver.search import Search
-from passes.split.solver.tables import Index, Tables, tabulate
+from passes.split.solver.tables import Tables, tabulate
+from passes.split.solver.windows import Choice, improve_by_windows
 
 _MARGIN = 1e-9
 """Relative rounding of sums of costs."""
-_WORTH_COMPILING = 30_000_000
-"""Entries and strategies visited from which machine code pays for being loaded, or made."""
+_STUCK = 0.9
+"""Forbidding that leaves more than this part of the entries is not repeated."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,29 @@ class Limits:
     entries: int = 60_000
     """An integer program may have so many entries."""
     branches: int = 2_000
+    windows: int = 40
+    window_entries: int = 25_000
     seconds_left: Callable[[], float] = lambda: np.inf
+
+    def within_window(self) -> Limits:
+        return replace(self, rounds=2, entries=8_000, branches=200, windows=0)
 
 
 @dataclass
 class _Incumbent:
-    """The best assignment of the whole problem so far, and what no assignment can cost less than."""
+    """The best assignment of a network so far, in the numbering it began with, and what no assignment can cost less than."""
 
-    problem: Problem
     whole: bool
-    choice: tuple[int, ...] | None = None
+    choice: Choice | None = None
     cost: float = np.inf
     bound: float = -np.inf
     notes: list[str] = field(default_factory=list)
 
-    def offer(self, choice: Sequence[int]) -> None:
-        found = evaluate(self.problem, choice)
-        if found.feasible and found.total < self.cost:
-            self.choice, self.cost = tuple(choice), found.total
+    def offer(self, choice: Choice, cost: float) -> bool:
+        better = cost < self.cost
+        if better:
+            self.choice, self.cost = choice, cost
+        return better
 
     def raise_bound(self, bound: float) -> None:
         lifted = np.ceil(bound - _MARGIN * abs(bound)) if self.whole and np.isfinite(bound) else bound
@@ -80,12 +85,21 @@ def solve(problem: Problem, iterations: int = 60, starts: Sequence[Sequence[int]
 
     Raises `Unsolvable` where no assignment keeps the rules, or none was found that does.
     """
-    limits = limits or Limits()
     pruned = prune(problem)
-    incumbent = _Incumbent(problem, pruned.whole)
+    incumbent = _Incumbent(pruned.whole)
     for start in starts:
-        incumbent.offer(start)
-    network = merge_followers(pruned)
+        found = evaluate(problem, start)
+        if found.feasible:
+            incumbent.offer(dict(enumerate(start)), found.total)
+    _solve(merge_followers(pruned), incumbent, iterations, limits or Limits())
+    if incumbent.choice is None:
+        raise Unsolvable("no assignment within the memory limit was found, and none was proven impossible; raise the limit or the effort")
+    choice = tuple(incumbent.choice[i] for i in range(len(problem.costs)))
+    cost = evaluate(problem, choice).total
+    return Solution(choice, cost, cost if incumbent.proven else min(incumbent.bound, cost), "; ".join(incumbent.notes))
+
+
+def _solve(network: Network, incumbent: _Incumbent, iterations: int, limits: Limits) -> None:
     try:
         shrink(network)
         _search(network, incumbent, iterations, limits)
@@ -94,44 +108,57 @@ def solve(problem: Problem, iterations: int = 60, starts: Sequence[Sequence[int]
         if incumbent.choice is None:
             raise
         incumbent.raise_bound(incumbent.cost)
-    if incumbent.choice is None:
-        raise Unsolvable("no assignment within the memory limit was found, and none was proven impossible; raise the limit or the effort")
-    bound = incumbent.cost if incumbent.proven else incumbent.bound
-    return Solution(incumbent.choice, incumbent.cost, bound, "; ".join(incumbent.notes))
 
 
 def _search(network: Network, incumbent: _Incumbent, iterations: int, limits: Limits) -> None:
+    whole, best, entries = network.copy(), _Incumbent(incumbent.whole), _finite_entries(network)
     for _ in range(limits.rounds):
-        names, tables = tabulate(network)
-        if not names:
-            _report(network, [], np.zeros(0, dtype=np.int64), 0.0, incumbent)
-            return
-        search = Search(tables, _loops(tables, iterations), network.prices * network.slack)
-        search.run(iterations, incumbent.cost - network.constant, lambda: limits.seconds_left() <= 0)
-        _report(network, names, search.best, search.bound, incumbent)
-        if incumbent.proven:
-            return
-        if limits.seconds_left() <= 0:
-            incumbent.notes.append("out of time while searching")
-            return
+        found = _round(network, incumbent, iterations, limits)
+        if found is None or incumbent.proven or limits.seconds_left() <= 0:
+            break
+        names, search = found
+        if search.best is not None:
+            chosen = dict(zip(names, search.best.tolist(), strict=True))
+            best.offer(network.expand(chosen, len(whole.follows)), search.cost + network.constant - whole.constant)
         if np.isfinite(incumbent.cost):
             _forbid(network, names, search, incumbent)
         if _finite_entries(network) <= limits.entries:
             _finish(network, incumbent, limits)
-            return
+            break
+        if _finite_entries(network) > _STUCK * entries:
+            break
+        entries = _finite_entries(network)
+    if limits.seconds_left() <= 0:
+        incumbent.notes.append("out of time")
+    elif not incumbent.proven and best.choice is not None and limits.windows:
+        _windows(whole, best.choice, best.cost, incumbent, iterations, limits)
 
 
-def _report(network: Network, names: Sequence[int], best: Index | None, bound: float, incumbent: _Incumbent) -> None:
+def _round(network: Network, incumbent: _Incumbent, iterations: int, limits: Limits) -> tuple[list[int], Search] | None:
+    """One search; None where the network has nothing left to search."""
+    names, tables = tabulate(network)
+    if not names:
+        incumbent.raise_bound(network.constant)
+        incumbent.offer(network.expand({}), network.constant)
+        return None
+    search = Search(tables, loops_for(tables, iterations), network.prices * network.slack)
+    search.run(iterations, incumbent.cost - network.constant, lambda: limits.seconds_left() <= 0)
+    _report(network, names, search.tables, search.best, search.bound, incumbent)
+    return names, search
+
+
+def _report(network: Network, names: Sequence[int], tables: Tables, best: object, bound: float, incumbent: _Incumbent) -> None:
     incumbent.raise_bound(bound + network.constant)
-    if best is not None:
-        chosen = network.expand({name: int(strategy) for name, strategy in zip(names, best, strict=True)})
-        incumbent.offer([chosen[i] for i in range(len(incumbent.problem.costs))])
+    if isinstance(best, np.ndarray):
+        chosen = dict(zip(names, best.tolist(), strict=True))
+        incumbent.offer(network.expand(chosen), tables.total(best) + network.constant)
 
 
 def _forbid(network: Network, names: Sequence[int], search: Search, incumbent: _Incumbent) -> None:
     """Entries and strategies that can't be in a better assignment become infinite, and the network shrinks."""
     tables = search.tables
     strategies, entries = search.hopeless(incumbent.goal - network.constant)
+    incumbent.raise_bound(search.bound + network.constant)
     network.prices = search.multipliers.best / np.maximum(tables.slack, 1e-300)
     for e in range(len(tables.left)):
         a, b = names[tables.left[e]], names[tables.right[e]]
@@ -149,16 +176,27 @@ def _forbid(network: Network, names: Sequence[int], search: Search, incumbent: _
 def _finish(network: Network, incumbent: _Incumbent, limits: Limits) -> None:
     names, tables = tabulate(network)
     if not names:
-        _report(network, [], np.zeros(0, dtype=np.int64), 0.0, incumbent)
+        incumbent.raise_bound(network.constant)
+        incumbent.offer(network.expand({}), network.constant)
         return
     found = solve_exactly(tables, limits.seconds_left(), limits.branches, prices=network.prices)
-    _report(network, names, found.choice, found.bound, incumbent)
-    if found.timed_out:
+    _report(network, names, tables, found.choice, found.bound, incumbent)
+    if found.timed_out and limits.windows:
         incumbent.notes.append("the integer program was cut short")
 
 
-def _loops(tables: Tables, iterations: int) -> SimpleNamespace:
-    return compiled() if tables.work * iterations > _WORTH_COMPILING else interpreted()
+def _windows(network: Network, choice: Choice, cost: float, incumbent: _Incumbent, iterations: int, limits: Limits) -> None:
+    """`choice`, in this network's numbering, improved part by part."""
+
+    def solver(part: Network, now: Choice, cost: float) -> tuple[Choice, float] | None:
+        inner = _Incumbent(incumbent.whole, now, cost)
+        _solve(part, inner, iterations, limits.within_window())
+        return (inner.choice, inner.cost) if inner.choice is not None and inner.cost < cost else None
+
+    found, gained = improve_by_windows(
+        network, choice, limits.window_entries, limits.windows, solver, lambda: limits.seconds_left() <= 0
+    )  # fmt: skip
+    incumbent.offer(network.expand(found), cost - gained + network.constant)
 
 
 def _finite_entries(network: Network) -> int:

@@ -134,7 +134,7 @@ def _revise(
             key = (number, forward, masks[node].tobytes())
             if key not in known:
                 finite = matrices.finite[number] if forward else matrices.finite[number].T
-                known[key] = finite[masks[node]].any(0)
+                known[key] = np.asarray(finite[masks[node]].any(0))
             if (masks[other] & ~known[key]).any():
                 masks[other] = _both(masks[other], known[key])
                 if other not in queued:
@@ -144,7 +144,7 @@ def _revise(
             back = (number, not forward, masks[other].tobytes())
             if back not in known:
                 finite = matrices.finite[number].T if forward else matrices.finite[number]
-                known[back] = finite[masks[other]].any(0)
+                known[back] = np.asarray(finite[masks[other]].any(0))
             if (masks[node] & ~known[back]).any():
                 masks[node] = _both(masks[node], known[back])
                 if node not in queued:

@@ -11,7 +11,15 @@ from functools import cache
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from passes.split.solver import decode, messages
+from passes.split.solver import decode, messages, trees
+from passes.split.solver.tables import Tables
+
+_WORTH_COMPILING = 4_000_000
+"""Entries and strategies visited from which machine code pays for being loaded, or made."""
+
+
+def loops_for(tables: Tables, iterations: int) -> SimpleNamespace:
+    return compiled() if tables.work * iterations > _WORTH_COMPILING else interpreted()
 
 
 def interpreted() -> SimpleNamespace:
@@ -32,7 +40,10 @@ def compiled() -> SimpleNamespace:
 
 def _functions() -> dict[str, FunctionType]:
     found = [
-        f for module in (messages, decode) for f in vars(module).values() if isinstance(f, FunctionType) and f.__module__ == module.__name__
+        f
+        for module in (messages, decode, trees)
+        for f in vars(module).values()
+        if isinstance(f, FunctionType) and f.__module__ == module.__name__
     ]
     return {f.__name__: f for f in found}
 
@@ -40,7 +51,7 @@ def _functions() -> dict[str, FunctionType]:
 def _all(jit: Callable[[FunctionType], Any]) -> SimpleNamespace:
     """Machine code can only call machine code, so the functions get a world of their own, in which all are."""
     functions = _functions()
-    world: dict[str, Any] = {**vars(messages), **vars(decode)}
+    world: dict[str, Any] = {**vars(messages), **vars(decode), **vars(trees)}
     for name, function in functions.items():
         world[name] = jit(FunctionType(function.__code__, world, name))
     return SimpleNamespace(**{name: world[name] for name in functions})

@@ -136,6 +136,13 @@ def repair(tables: Tables, choice: Index, used: Vector, score: Vector, sweeps: i
         rate *= 4.0
 
 
+def occupied(tables: Tables, choice: Index, used: Vector) -> None:
+    for t in range(len(used)):
+        used[t] = 0.0
+    for node in range(len(choice)):
+        occupy(tables, node, choice[node], 1.0, used)
+
+
 def total(tables: Tables, choice: Index) -> float:
     found = 0.0
     for node in range(len(choice)):

@@ -7,6 +7,7 @@
     two neighbours, no usage      link_jk(y,z) += min_x link_ij(x,y) + cost_i(x) + link_ik(x,z)              `_series`
     b no worse than a             strategy a goes: cost_b - cost_a + sum_j max_y link(b,y) - link(a,y) <= 0
                                   and b uses no more at any time                                             `_dominated`
+    x uses more than is left      strategy x goes                                                            `_oversized`
 
 Sources: Dechter, "Bucket elimination" (1999), limited to eliminations that add no entries; Goldstein's criterion (1994) for dominance.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from passes.split.problem import Integers, Mask, Unsolvable, Vector
+from passes.split.solver.arcs import range_minimum
 from passes.split.solver.network import Network
 from passes.split.solver.times import compress
 
@@ -36,6 +38,7 @@ def shrink(network: Network) -> None:
     while True:
         work.run()
         work.add(node for node in sorted(network.costs) if _dominated(network, node))
+        work.add(_oversized(network))
         if not compress(network) and not work.queue:
             return
         work.add(sorted(network.costs))
@@ -151,6 +154,23 @@ def _series(network: Network, node: int) -> list[int]:
     network.link(a, b, through.min(0))
     network.drop(node, (a, b), through.argmin(0))
     return [a, b]
+
+
+def _oversized(network: Network) -> list[int]:
+    """Forbid strategies that don't fit even where everything else takes its least; the nodes that had some."""
+    if (network.slack < 0).any():
+        at = int(network.slack.argmin())
+        raise Unsolvable(f"step {at} of those that bind: the least usage of all is over the limit by {-network.slack[at]:.0f}")
+    found = [(node, interval, usage) for node in sorted(network.terms) for interval, usage in network.terms[node].items()]
+    if not found:
+        return []
+    starts, ends = np.array([interval for _, interval, _ in found], dtype=np.int64).T
+    lost = set()
+    for (node, _, usage), most in zip(found, range_minimum(network.slack, starts, ends).tolist(), strict=True):
+        if usage.max() > most and np.isfinite(network.costs[node][usage > most]).any():
+            network.costs[node] = np.where(usage > most, np.inf, network.costs[node])
+            lost.add(node)
+    return sorted(lost)
 
 
 def _dominated(network: Network, node: int) -> bool:

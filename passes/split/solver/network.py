@@ -100,10 +100,15 @@ class Network:
             self.terms[node] = {interval: usages[0] for interval, usages in moved.items() if len(usages) == 1}
             self.add_terms(node, ((interval, sum(usages, np.zeros(1))) for interval, usages in moved.items() if len(usages) > 1))
 
-    def expand(self, chosen: Mapping[int, int]) -> dict[int, int]:
-        """Strategies of all nodes from those of the remaining ones."""
+    def copy(self) -> Network:
+        links = {node: dict(mine) for node, mine in self.links.items()}
+        terms = {node: dict(mine) for node, mine in self.terms.items()}
+        return Network(dict(self.costs), links, terms, self.slack.copy(), self.prices.copy(), self.constant, list(self.follows))
+
+    def expand(self, chosen: Mapping[int, int], since: int = 0) -> dict[int, int]:
+        """Strategies of all nodes from those of the remaining ones; or of the nodes there were after `since` follows."""
         found = dict(chosen)
-        for step in reversed(self.follows):
+        for step in reversed(self.follows[since:]):
             found[step.node] = int(step.table[tuple(found[leader] for leader in step.leaders)])
         return found
 

@@ -24,6 +24,8 @@ _WARM_UP = 10
 """Iterations before prices move: messages must say something first."""
 _FIRST_STEP = 0.01
 _ICM_SWEEPS = 20
+_TREE_SIZES = (20, 50)
+_TREES_PER_NODE = 10
 _SETTLED = 1e-9
 _STILL = 1e-6
 
@@ -45,6 +47,7 @@ class Search:
         self.theta, self.messages = tables.cost.copy(), np.zeros(_boxes(tables))
         self.room, self.out = np.zeros(largest), np.zeros(largest)
         self.used = np.zeros(len(tables.slack))
+        self.random = np.array([1], dtype=np.int64)
         self.multipliers = Multipliers.start(tables.slack, 0.0, self.mu)
 
     def run(self, iterations: int, target: float, stop: Callable[[], bool]) -> None:
@@ -53,7 +56,10 @@ class Search:
         for number in range(iterations):
             self.iterate(number)
             if number % _DECODE_EVERY == _DECODE_EVERY - 1 or number == 0:
+                before_cost = self.cost
                 self.decode()
+                if self.cost < before_cost:
+                    self.refine(_TREES_PER_NODE * self.tables.nodes)
                 goal = min(self.cost, target)
                 still = not self.multipliers.mu.any() and number > 2 * _DECODE_EVERY and self.bound - before <= _STILL * abs(self.bound)
                 if self.bound >= goal - _SETTLED * abs(goal) or still or stop():
@@ -72,13 +78,31 @@ class Search:
         choice = np.zeros(tables.nodes, dtype=np.int64)
         self.loops.assign(tables, self.theta, self.messages, False, choice, self.used, self.room)
         if number == _WARM_UP:
-            multipliers.step = _FIRST_STEP * max(abs(self.loops.total(tables, choice)), abs(self.bound), 1e-300)
+            spent = self.loops.total(tables, choice)
+            multipliers.step = _FIRST_STEP * max(abs(spent) if np.isfinite(spent) else 0.0, abs(self.bound), 1e-300)
         multipliers.move(self.used)
 
     def decode(self) -> None:
-        choice = np.zeros(self.tables.nodes, dtype=np.int64)
-        self.loops.assign(self.tables, self.theta, self.messages, True, choice, self.used, self.room)
-        self.polish(choice)
+        """Once keeping the limit on the way, once repairing what does not."""
+        for limited in (True, False) if len(self.tables.slack) else (False,):
+            choice = np.zeros(self.tables.nodes, dtype=np.int64)
+            self.loops.assign(self.tables, self.theta, self.messages, limited, choice, self.used, self.room)
+            if not limited:
+                self.loops.improve(self.tables, self.theta, choice, self.used, self.room, _ICM_SWEEPS)
+            self.polish(choice)
+
+    def refine(self, trees: int) -> None:
+        """Tree moves on the best assignment, in a few sizes, while they help."""
+        if self.best is None:
+            return
+        tables, choice = self.tables, self.best.copy()
+        self.loops.occupied(tables, choice, self.used)
+        for most in _TREE_SIZES:
+            for weights in (self.theta, tables.cost):
+                self.loops.move_trees(tables, weights, choice, self.used, max(1, trees // most), most, self.random)
+        cost = self.loops.total(tables, choice)
+        if cost < self.cost:
+            self.cost, self.best = cost, choice
 
     def polish(self, choice: Index) -> None:
         """Improve an assignment whose usage is in `used`, and remember it if it is the best that keeps the limit."""

@@ -47,6 +47,12 @@ class Tables(NamedTuple):
     def nodes(self) -> int:
         return len(self.offset) - 1
 
+    def total(self, choice: Index) -> float:
+        """Its cost."""
+        columns = np.diff(self.offset)[self.right]
+        entries = self.entries[self.matrix[:-1] + choice[self.left] * columns + choice[self.right]]
+        return float(self.cost[self.offset[:-1] + choice].sum() + entries.sum())
+
     @property
     def work(self) -> int:
         """What one sweep there and back touches."""
