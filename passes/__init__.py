@@ -30,6 +30,7 @@ from passes.place.serialise import Serialise
 from passes.reorder.memory import ReorderMemory
 from passes.reorder.ranks import ReorderRanks
 from passes.split.choose import Choose
+from passes.split.expand import ExpandSplits
 from passes.split.partition import Partition
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType(
@@ -54,6 +55,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
         "inline-kinds": InlineKinds,
         "pin": Pin,
         "choose": Choose,
+        "expand-splits": ExpandSplits,
         "partition": Partition,
         "reorder-ranks": ReorderRanks,
         "reorder-memory": ReorderMemory,

@@ -30,6 +30,7 @@ _SPLIT = (
     # 0.2% of latency and 2% of throughput on GPT-2 and DistilBERT (simulated)
     'outline{only="activation"}',
     "choose",  # annotate
+    "expand-splits",  # what divides in steps only is those steps
     "partition",  # materialise
     "inline-kinds",  # a call costs TensorFlow 3 microseconds, the open nodes nothing
     "repeat(resolve-shapes,fold-constants,infer-types,cse,dce)",  # constants of constants, and shape arithmetic that shards share

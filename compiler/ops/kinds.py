@@ -108,7 +108,7 @@ def _add_node(graph: Graph, op: Operation, groups: Groups, own_bodies: bool) -> 
     for entry in () if found is None else found.factors:
         places = list(_places(values, dims, entry.name))
         _join(graph, groups, entry, places, results)
-        if entry.kind is not Kind.WHOLE and places and not own_bodies and not _alike(op, entry):
+        if entry.kind not in (Kind.WHOLE, Kind.STEPS) and places and not own_bodies and not _alike(op, entry):
             groups.forbid(places[0][0])
 
 
@@ -139,7 +139,7 @@ def _places(values: list[Value], dims: tuple[tuple[DimFactors, ...] | None, ...]
 def _join(graph: Graph, groups: Groups, entry: Factor, places: list[tuple[Place, int]], results: list[Value]) -> None:
     major = [place for place, position in places if position == 0]
     groups.join(major, entry.size)
-    if len(major) != len(places) or entry.kind in (Kind.WHOLE, Kind.HALO, Kind.OFFSET) or entry.least:
+    if len(major) != len(places) or entry.kind in (Kind.WHOLE, Kind.HALO, Kind.OFFSET, Kind.STEPS) or entry.least:
         for place in major:
             groups.forbid(place)
     if entry.kind is Kind.REDUCTION and major:

@@ -1,22 +1,51 @@
 """Normalisations: along the last axis (Softmax), by channel (batch-norm), across channels (LRN), and the losses made of them.
 
-What is normalised over is whole; every other dimension is parallel.  Inference batch-norm normalises over nothing.
+What is normalised over divides in steps, two collectives in between (the maximum, the sum), or is whole; every other dimension is parallel.
+Inference batch-norm normalises over nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.ir.dims import Dim, KnownDim
 from compiler.ir.types import TensorType
 from compiler.ops.elementwise import unary_type
-from compiler.ops.rules import ValueFactors, factor, same_shape_rule
+from compiler.ops.rules import ValueFactors, factor, int32, same_shape_rule
 from compiler.ops.shapes import agree, agree_shapes, broadcast, misfit, with_rank
-from compiler.ops.spec import DimFactors, Factor, Kind, Operation, OpSpec, ShardingRule
+from compiler.ops.spec import DimFactors, Factor, Kind, Operation, OpSpec, ShardingRule, Step
 from compiler.ops.windows import layout
 
 
 def _last_whole(operation: Operation) -> ShardingRule | None:
     shape = operation.operands[0].shape
     return None if not shape else same_shape_rule(operation, (len(shape) - 1,))
+
+
+def _softmax_rule(operation: Operation) -> ShardingRule | None:
+    """The last dimension in steps, the others in parallel."""
+    rule = _last_whole(operation)
+    if rule is None:
+        return None
+    last = rule.factors[-1]
+    return replace(rule, factors=(*rule.factors[:-1], factor(last.name, last.size, Kind.STEPS)))
+
+
+def _softmax_steps(operation: Operation) -> tuple[Step, ...]:
+    """exp(x - max) / sum exp(x - max), and x - max - log sum exp(x - max): the maximum of maxima and the sum of sums."""
+    shape = operation.operands[0].shape
+    assert shape, "a rule without a shape is none"
+    last, same = int32(len(shape) - 1), {f"d{i}": f"d{i}" for i in range(len(shape))}
+    keep = {"keep_dims": True}
+    steps = (
+        Step("max", "Max", (0, last), keep, same),
+        Step("shifted", "Sub", (0, "max"), {}, same),
+        Step("exp", "Exp", ("shifted",), {}, same),
+        Step("total", "Sum", ("exp", last), keep, same),
+    )
+    if operation.op == "Softmax":
+        return (*steps, Step("quotient", "RealDiv", ("exp", "total"), {}, same))
+    return (*steps, Step("log", "Log", ("total",), {}, same), Step("difference", "Sub", ("shifted", "log"), {}, same))
 
 
 # ---- batch normalisation
@@ -146,8 +175,8 @@ def _batch_norm_gradient(name: str) -> OpSpec:
 
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec("Softmax", unary_type, _last_whole, point_flops=15),
-    OpSpec("LogSoftmax", unary_type, _last_whole, point_flops=15),
+    OpSpec("Softmax", unary_type, _softmax_rule, point_flops=15, expand=_softmax_steps),
+    OpSpec("LogSoftmax", unary_type, _softmax_rule, point_flops=15, expand=_softmax_steps),
     _batch_norm("FusedBatchNorm"),
     _batch_norm("FusedBatchNormV2"),
     _batch_norm("FusedBatchNormV3"),

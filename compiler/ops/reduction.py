@@ -1,19 +1,23 @@
 """Reductions over axes, and scans along one: Sum, Mean, Max, ArgMax, Cumsum, ...
 
 Kept dimensions are parallel; a reduced one yields partial results joined by the op's own combine.  Mean has none: its shards Sum, and the
-whole is divided once by the count, so uneven shards are right.
+whole is divided once by the count, so uneven shards are right.  The norm and the position of an extreme take steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from compiler.ir.dims import Dim, KnownDim, add, max_dim, min_dim, mul
-from compiler.ir.types import TensorType
+from compiler.ir.types import DType, TensorType
+from compiler.ir.weights import Tensor
 from compiler.ops.elementwise import unary_type
-from compiler.ops.rules import dim_factors, factor, plain, same_shape_rule
+from compiler.ops.rules import dim_factors, factor, int32, plain, same_shape_rule
 from compiler.ops.shapes import axis_in, constant_axes, constant_int, dtype_attr, product
-from compiler.ops.spec import Content, DimFactors, Factor, Finish, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Trait
+from compiler.ops.spec import Content, DimFactors, Factor, Finish, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Step, Trait
 
 WIDE = ("float32", "float64", "bfloat16")
 """Whose sums are as large as their means can be: float16 overflows, integers divide with remainder."""
@@ -129,13 +133,70 @@ def _position_type(operation: Operation) -> tuple[TensorType, ...]:
 
 
 def _position_rule(operation: Operation) -> ShardingRule | None:
-    """Kept dimensions only: positions on shards of the searched axis do not combine without their values."""
+    """The searched axis in steps, the least of positions; kept dimensions in parallel."""
     shape, axis = operation.operands[0].shape, constant_int(operation, 1)
     if shape is None or axis is None:
         return None
     axis = axis_in(operation, axis, len(shape))
     dims = plain(shape)
-    return ShardingRule(dim_factors(shape, (axis,)), (dims, None), (dims[:axis] + dims[axis + 1 :],))
+    stepped = isinstance(shape[axis], int) and _numpy(operation.operands[0].dtype) and dtype_attr(operation, "output_type") in _POSITIONS
+    factors = list(dim_factors(shape, (axis,)))
+    if stepped:
+        factors[axis] = factor(f"d{axis}", shape[axis], Kind.STEPS, "min", least=1)
+    return ShardingRule(tuple(factors), (dims, None), (dims[:axis] + dims[axis + 1 :],))
+
+
+def _position_steps(operation: Operation) -> tuple[Step, ...]:
+    """The least position that holds the extreme value: the first of ties.  Positions of NaN are never taken, as in the kernel."""
+    shape, axis, value = operation.operands[0].shape, constant_int(operation, 1), operation.operands[0].dtype
+    assert shape is not None and axis is not None, "a rule without a shape and an axis is none"
+    axis = axis_in(operation, axis, len(shape))
+    size, largest = shape[axis], operation.op == "ArgMax"
+    assert isinstance(size, int), "only an axis of known size is divided"
+    dtype, same = dtype_attr(operation, "output_type"), {f"d{i}": f"d{i}" for i in range(len(shape))}
+    column = [size if i == axis else 1 for i in range(len(shape))]
+    positions = Tensor(dtype, np.arange(size).reshape(column))
+    steps: list[Step] = []
+    clean: int | str = 0
+    if value.is_floating:
+        never = Tensor(value, np.array(-np.inf if largest else np.inf))
+        steps = [Step("nan", "IsNan", (0,), {}, same), Step("clean", "SelectV2", ("nan", never, 0), {}, same)]
+        clean = "clean"
+    return (
+        *steps,
+        Step("extreme", "Max" if largest else "Min", (clean, int32(axis)), {"keep_dims": True}, same),
+        Step("found", "Equal", (clean, "extreme"), {}, same),
+        Step("positions", "SelectV2", ("found", positions, Tensor(dtype, np.array(size))), {}, same),
+        Step("first", "Min", ("positions", int32(axis)), {}, same),
+    )
+
+
+_POSITIONS = ("int32", "int64")
+
+
+def _numpy(dtype: DType) -> bool:
+    return dtype in ("float32", "float64", "int32", "int64")
+
+
+def _norm_rule(operation: Operation) -> ShardingRule | None:
+    """Reduced dimensions in steps: the root of the sum of squares."""
+    rule, axes = _reduce_rule(operation, None), _axes(operation)
+    if rule is None or axes is None or not operation.operands[0].dtype.is_floating:
+        return rule
+    return replace(rule, factors=tuple(factor(f.name, f.size, Kind.STEPS) if i in axes else f for i, f in enumerate(rule.factors)))
+
+
+def _norm_steps(operation: Operation) -> tuple[Step, ...]:
+    shape, axes = operation.operands[0].shape, _axes(operation)
+    assert shape is not None and axes is not None, "a rule without a shape and axes is none"
+    same = {f"d{i}": f"d{i}" for i in range(len(shape))}
+    kept = [i for i in range(len(shape)) if i not in axes]
+    after = {f"d{i}": f"d{i if _keeps(operation) else place}" for place, i in enumerate(kept)}
+    return (
+        Step("squares", "Square", (0,), {}, same),
+        Step("sum", "Sum", ("squares", int32(axes)), {"keep_dims": _keeps(operation)}, same),
+        Step("root", "Sqrt", ("sum",), {}, after),
+    )
 
 
 # ---- to a scalar, or to the channels
@@ -190,9 +251,9 @@ SPECS: tuple[OpSpec, ...] = (
     _reduce("Min", "min", content=lambda o: _folded(o, min_dim, None)),
     _reduce("Any", "any"),
     _reduce("All", "all"),
-    _reduce("EuclideanNorm", None),
-    OpSpec("ArgMax", _position_type, _position_rule),
-    OpSpec("ArgMin", _position_type, _position_rule),
+    OpSpec("EuclideanNorm", _reduce_type, _norm_rule, expand=_norm_steps),
+    OpSpec("ArgMax", _position_type, _position_rule, expand=_position_steps),
+    OpSpec("ArgMin", _position_type, _position_rule, expand=_position_steps),
     OpSpec("L2Loss", _scalar_type, _l2_rule, point_flops=2),
     OpSpec("BiasAddGrad", _bias_gradient_type, _bias_gradient_rule, LINEAR),
     OpSpec("Cumsum", unary_type, _accumulate, LINEAR),

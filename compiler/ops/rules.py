@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+import numpy as np
+
 from compiler.ir.dims import Dim, KnownDim, exact_div, mul
 from compiler.ir.errors import IrError
-from compiler.ir.types import Shape, TensorType
+from compiler.ir.types import DType, Shape, TensorType
+from compiler.ir.weights import Tensor
 from compiler.ops.spec import DimFactors, Factor, Kind, Operation, Shard, ShardingRule
 
 ValueFactors = tuple[DimFactors, ...] | None
@@ -141,3 +144,8 @@ def _local_size(operation: Operation, rule: ShardingRule, shard: Shard, dim: Dim
             raise IrError(f"{operation.op} {operation.name!r}: factor {name!r} has no known size, expected one to size a shard")
         total = mul(total, size)
     return total
+
+
+def int32(value: int | Sequence[int]) -> Tensor:
+    """A constant of an expansion: an axis, or axes."""
+    return Tensor(DType("int32"), np.array(value, np.int32))

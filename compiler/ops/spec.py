@@ -9,7 +9,8 @@ The heart is the *sharding rule*, as in Shardy's OpShardingRule: every dimension
     parallel    the results have it too: shards are independent and the results are concatenated
     reduction   no result has it: each shard is a partial result, joined by `combine` (sum, max, ...)
     halo        parallel, but a shard needs `lo` rows before and `hi` after its own (convolution over height)
-    offset      parallel or reduction, but the shard must know where it starts (ArgMax, Range)
+    offset      parallel or reduction, but the shard must know where it starts (Range)
+    steps       the shards meet on the way (Softmax along its axis): divided as the ops that `OpSpec.expand` gives are
     whole       never divided
 
 The rule yields every legal split (`splits`), its communication, and the work (`points`): FLOPs divide with the points.
@@ -28,7 +29,7 @@ from compiler.ir.errors import IrError
 from compiler.ir.graph import Attr
 from compiler.ir.sharding import Sharding, Window
 from compiler.ir.types import TensorType, size_of
-from compiler.ir.weights import Array
+from compiler.ir.weights import Array, Tensor
 
 Content: TypeAlias = "KnownDim | tuple[KnownDim | None, ...] | None"
 """What is known of a small integer tensor: a scalar, a vector (None where an element is unknown), or nothing."""
@@ -144,6 +145,7 @@ class Kind(Enum):
     REDUCTION = "reduction"
     HALO = "halo"
     OFFSET = "offset"
+    STEPS = "steps"
     WHOLE = "whole"
 
 
@@ -197,8 +199,12 @@ class ShardingRule:
     def splits(self) -> Iterator[Factor]:
         """Factors that may run over a mesh axis: not whole, not of size 1, and major in every dimension they occur in."""
         for factor in self.factors:
-            if factor.kind is not Kind.WHOLE and factor.size != 1 and self._major_everywhere(factor.name):
+            if factor.kind not in (Kind.WHOLE, Kind.STEPS) and factor.size != 1 and self._major_everywhere(factor.name):
                 yield factor
+
+    def stepped(self) -> Iterator[Factor]:
+        """Factors that may run over a mesh axis once the op is expanded."""
+        yield from (f for f in self.factors if f.kind is Kind.STEPS and f.size != 1 and self._major_everywhere(f.name))
 
     def _major_everywhere(self, name: str) -> bool:
         places = [dim for value in (*self.operands, *self.results) if value is not None for dim in value if name in dim]
@@ -219,7 +225,7 @@ class ShardingRule:
         """
         passed = tuple((axis, "sum") for axis in axes_of(assignment.get(PARTIAL, "")))
         reduced = [(axes, self.factor(f)) for f, axes in assignment.items() if f != PARTIAL]
-        partial = (*passed, *((axis, f.combine) for axes, f in reduced if f.kind is Kind.REDUCTION for axis in axes_of(axes)))
+        partial = (*passed, *((axis, f.combine) for axes, f in reduced if f.combine for axis in axes_of(axes)))
 
         def of(value: tuple[DimFactors, ...] | None, unreduced: tuple[tuple[str, str], ...]) -> Sharding | None:
             if value is None:
@@ -304,6 +310,23 @@ class Localized:
     finish: tuple[Finish, ...] = ()
 
 
+@dataclass(frozen=True)
+class Step:
+    """One op of an expansion.
+
+    `operands` are the whole op's (a number), results of earlier steps (a name) and constants.  `factors` says which of this op's factors
+    a factor of the whole op is; the others of the whole op do not divide this one.
+    """
+
+    name: str
+    op: str
+    operands: tuple[int | str | Tensor, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    factors: Mapping[str, str] = field(default_factory=dict)
+
+
+Expand: TypeAlias = Callable[[Operation], tuple[Step, ...]]
+"""An op as several that compute the same and divide each by itself; the last step is result 0."""
 Infer: TypeAlias = Callable[[Operation], tuple[TensorType, ...]]
 Rule: TypeAlias = Callable[[Operation], ShardingRule | None]
 Localize: TypeAlias = Callable[[Operation, Shard, tuple[TensorType, ...]], Localized]
@@ -319,6 +342,7 @@ class OpSpec:
     `content`   symbolic content of result 0, for ops that compute shapes; `contents` that of every result, for ops with several.
     `flops`     floating-point operations of the whole op (default: `point_flops` x the rule's points, else per result element).
     `localize`  how a shard differs from the whole op (default: not at all).
+    `expand`    the op as several; what its factors of kind STEPS are divided as.
     `double`    has a float64 kernel (for the validation's reference run).
     """
 
@@ -331,6 +355,7 @@ class OpSpec:
     flops: Callable[[Operation], KnownDim | None] | None = None
     point_flops: int = 1
     localize: Localize | None = None
+    expand: Expand | None = None
     double: bool = True
 
     def has(self, trait: Trait) -> bool:

@@ -18,18 +18,21 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh, MeshAxis, Sharding, Windowed
 from compiler.ir.types import TensorType
+from compiler.ops import queries
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.registry import spec
-from compiler.ops.spec import Factor, Kind, Operation, ShardingRule, axes_of
+from compiler.ops.spec import PARTIAL, Factor, Kind, Operation, ShardingRule, axes_of
+from compiler.rewrite.emitter import Emitter
 from cost_model.analytic import local_size, local_type, size_of_dim
 from cost_model.model import CostModel
+from passes.split.expand import divided_by, emit, steps_of, takes_steps
 from passes.split.factors import local_type as symbolic_type
 from passes.split.factors import wanted
 from passes.split.kinds import Kinds
-from passes.split.prices import Lies
+from passes.split.prices import Lies, Reshards
 
 _HELD_ELSEWHERE = ("resource", "variant", "string")
-_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION, Kind.HALO)
+_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION, Kind.HALO, Kind.STEPS)
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,11 @@ class Enumerator:
     static_only: bool = False
     """Divide only dimensions of static size: one known at run time alone, such as the batch, may be 1 then."""
     kinds: Kinds = field(init=False)
+    reshards: Reshards = field(init=False)
 
     def __post_init__(self) -> None:
         self.kinds = Kinds(self.module)
+        self.reshards = Reshards(self.costs, self.mesh, self.module.sizes)
 
     def consider(self, node: Node, operation: Operation) -> Considered:
         whole = self._whole(operation)
@@ -105,7 +110,7 @@ class Enumerator:
 
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
         """Every assignment of a factor, or none, to each mesh axis; nothing divided is a replica."""
-        factors = [f for f in rule.splits() if f.kind in _DIVIDED and self._is_offered(f)]
+        factors = [f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f)]
         for chosen in product([None, *factors], repeat=len(self.mesh.axes)):
             axes: dict[str, list[MeshAxis]] = {}
             for found, axis in zip(chosen, self.mesh.axes, strict=True):
@@ -123,21 +128,44 @@ class Enumerator:
 
     def _strategy(self, operation: Operation, rule: ShardingRule, assignment: dict[str, str]) -> Strategy:
         operands, (_, results) = wanted(rule, assignment, operation.operands), rule.shardings(assignment)
-        sizes, mesh = self.module.sizes, self.mesh
-        local = (
-            [self._local_type(t, lies) for t, lies in zip(operation.operands, operands, strict=True)],
-            [local_type(t, s, mesh, sizes) for t, s in zip(operation.results, results, strict=True)],
-        )
-        fraction = 1.0 / math.prod(mesh.axis(axis).size for axes in assignment.values() for axis in axes_of(axes))
-        devices = _kinds(mesh, self.costs)
         if self.kinds.has(operation):
-            seconds = max(self._kind_seconds(operation, d, rule.shardings(assignment)[0]) for d in devices)
+            seconds = max(self._kind_seconds(operation, d, rule.shardings(assignment)[0]) for d in _kinds(self.mesh, self.costs))
+        elif takes_steps(operation, assignment):
+            seconds = self._steps_seconds(operation, assignment)
         else:
-            seconds = max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in devices)
+            seconds = self._shard_seconds(operation, rule, assignment)
         label = ",".join(f"{f}:{a}" for f, a in sorted(assignment.items())) or "replica"
         full_operands = tuple(lies or _everywhere(t.rank) for lies, t in zip(operands, operation.operands, strict=True))
         full_results = tuple(lies or _everywhere(t.rank) for lies, t in zip(results, operation.results, strict=True))
         return Strategy(label, assignment, full_operands, full_results, seconds)
+
+    def _shard_seconds(self, operation: Operation, rule: ShardingRule, assignment: Mapping[str, str]) -> float:
+        """The slowest device's shard of one op."""
+        sizes, mesh = self.module.sizes, self.mesh
+        lies, (_, results) = wanted(rule, assignment, operation.operands), rule.shardings(assignment)
+        local = (
+            [self._local_type(t, form) for t, form in zip(operation.operands, lies, strict=True)],
+            [local_type(t, s, mesh, sizes) for t, s in zip(operation.results, results, strict=True)],
+        )
+        divided = [axes for factor, axes in assignment.items() if factor != PARTIAL]
+        fraction = 1.0 / math.prod(mesh.axis(axis).size for axes in divided for axis in axes_of(axes))
+        return max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in _kinds(mesh, self.costs))
+
+    def _steps_seconds(self, operation: Operation, assignment: Mapping[str, str]) -> float:
+        """The shards of every step, and what is moved between them."""
+        graph, steps = Graph(operation.name), steps_of(operation)
+        inputs = [graph.add_input(f"operand_{slot}", t.with_sharding(None)) for slot, t in enumerate(operation.operands)]
+        made = emit(Emitter(self.module, graph), steps, inputs, "step")
+        total, lie = 0.0, dict[str, Sharding]()
+        for step, value in zip(steps, made, strict=True):
+            op = queries.operation(self.module, graph, value.node)
+            rule, divided = divided_by(op, step, assignment)
+            total += self._shard_seconds(op, rule, divided)
+            for source, form in zip(graph.operands(value.node), wanted(rule, divided, op.operands), strict=True):
+                if source.node in lie and form is not None:
+                    total += self.reshards.seconds(graph.type_of(source), lie[source.node], form)
+            lie[value.node] = rule.shardings(divided)[1][0] or _everywhere(graph.type_of(value).rank)
+        return total
 
     def _local_type(self, type_: TensorType, lies: Lies) -> TensorType:
         """The largest part of an operand; under a window, the rows that the largest shard reads."""

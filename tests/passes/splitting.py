@@ -17,6 +17,7 @@ from compiler.ops.queries import infer_graph, operation
 from compiler.pipeline.base import ANNOTATED, TYPED, Context
 from cost_model.cluster import Cluster
 from cost_model.model import CostModel
+from passes.split.expand import ExpandSplits
 from passes.split.factors import ATTRIBUTE, attribute
 from passes.split.partition import Partition
 from passes.split.strategies import Enumerator, Strategy
@@ -59,16 +60,18 @@ def in_every_way(text: str, target: str, over: Mesh) -> tuple[Module, dict[str, 
 
 
 def partition(module: Module) -> Module:
-    """Partitioned, proven (partition does) and verified."""
+    """Expanded, partitioned, proven (partition does) and verified."""
     module.facts = frozenset({TYPED, ANNOTATED})
+    ExpandSplits().run(module, Context())
+    verify(module)
     Partition().run(module, Context())
     module.facts = frozenset({TYPED, "partitioned"})
     verify(module)
     return module
 
 
-def requests(module: Module, batches: Sequence[int], seed: int = 0) -> list[Arrays]:
-    """Normal numbers, or small integers, for each input; symbolic sizes are `batch`."""
+def requests(module: Module, batches: Sequence[int], seed: int = 0, special: bool = False) -> list[Arrays]:
+    """Normal numbers, or small integers, for each input; symbolic sizes are `batch`; `special`: ties, NaN and infinities among them."""
     (graph,) = module.entries.values()
     rng = np.random.default_rng(seed)
     made = []
@@ -78,21 +81,50 @@ def requests(module: Module, batches: Sequence[int], seed: int = 0) -> list[Arra
             type_ = graph.node(name).type
             shape = [d if isinstance(d, int) else batch for d in type_.shape or ()]
             drawn = rng.integers(0, 5, shape) if type_.dtype.is_integer else rng.standard_normal(shape)
+            if special and not type_.dtype.is_integer:
+                drawn = rng.choice([1.0, 2.0, np.nan, np.inf, -np.inf, -0.0, 3.0, 3.0], shape)
             arrays[name] = drawn.astype(type_.dtype.numpy)
         made.append(arrays)
     return made
 
 
-def assert_all_alike(run: Callable[..., list[RunResult]], text: str, target: str, over: Mesh, tolerance: float = 2e-6) -> set[str]:
+def assert_all_alike(
+    run: Callable[..., list[RunResult]], text: str, target: str, over: Mesh, tolerance: float = 2e-6, special: bool = False
+) -> set[str]:
     """Every way of dividing `target` computes what the whole, beside them in one graph, does; returns the labels of the ways tried."""
     names = [o.name for (graph,) in [parse_module(text).entries.values()] for o in graph.outputs]
     module, ways = in_every_way(text, target, over)
     (graph,) = module.entries.values()
     dynamic = any(not isinstance(d, int) for name in graph.inputs for d in graph.node(name).type.shape or ())
-    for found in run(module, requests(module, (1, 9) if dynamic else (1,)), 4):
+    batches = (1, 9) if dynamic else (1,)
+    given = [*requests(module, batches), *(requests(module, batches, special=True) if special else ())]
+    for found in run(module, given, 4):
         assert found.error is None, found.error
         for way, strategy in ways.items():
             array = found.outputs[names[int(way.rpartition("_")[2])]]
             scale = float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) if array.dtype.kind == "f" else 0.0
             np.testing.assert_allclose(found.outputs[way], array, rtol=tolerance, atol=tolerance * scale, err_msg=strategy.label)
     return {strategy.label for strategy in ways.values()}
+
+
+def divided(text: str, over: Mesh, factors: dict[str, dict[str, str]]) -> Module:
+    """The module partitioned, its nodes annotated as said; the others are whole."""
+    module = parse_module(text)
+    module.mesh, module.sizes = over, SIZES
+    (graph,) = module.entries.values()
+    for name, assignment in factors.items():
+        found = {s.label: s for s in strategies(module, graph, graph.node(name), over)}
+        strategy = found[",".join(f"{f}:{a}" for f, a in sorted(assignment.items()))]
+        node = graph.node(name)
+        graph.set_attrs(name, {**node.attrs, ATTRIBUTE: attribute(assignment)})
+        graph.set_types(name, [t.with_sharding(s) for t, s in zip(node.types, strategy.results, strict=True)])
+    return partition(module)
+
+
+def assert_same(run: Callable[..., list[RunResult]], text: str, module: Module, tolerance: float = 2e-6) -> None:
+    """The partitioned module computes what the text does, at two batches."""
+    given = requests(module, (1, 9))
+    for expected, found in zip(run(parse_module(text), given, 4), run(module, given, 4), strict=True):
+        assert expected.error is None and found.error is None, (expected.error, found.error)
+        for name, array in expected.outputs.items():
+            np.testing.assert_allclose(found.outputs[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
