@@ -29,8 +29,8 @@ from compiler.ops.attributes import stored
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.regions import in_control_flow
-from compiler.ops.spec import Content, Finish, Localized, Shard
-from passes.split.check_shard import ANNOTATION, PASSED, Claim, Rules, lies, runs, same_body
+from compiler.ops.spec import PARTIAL, Content, Finish, Localized, Shard
+from passes.split.check_shard import ANNOTATION, Claim, Rules, lies, runs, same_body
 from passes.split.denote import MOVEMENTS, Piece, Terms, Unproven, normal, whole
 from passes.split.derivation import Derivation, Divided, Part
 
@@ -225,8 +225,9 @@ class _Checker:
                 self._expect(value, claim.reads(slot, shard), where)
         self._expect_op(node, local)
         for port in range(len(node.types)):
-            self._yield(Value(node.name, port), claim.yields(port, shard, at), local.finish)
-            self._check_layout(claim, role, port, at)
+            piece = claim.yields(port, shard, at)
+            self._check_layout(claim, role, port, piece, at)
+            self._yield(Value(node.name, port), piece, local.finish)
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -244,7 +245,7 @@ class _Checker:
             axes = {name: tuple(over.split("*")) for name, _, over in (f.partition(":") for f in divided.factors)}
             factors = {f.name for f in self.rules.of(op).splits()}
             used = [axis for over in axes.values() for axis in over]
-            passed = axes.pop(PASSED, ())
+            passed = axes.pop(PARTIAL, ())
             if len(axes) + bool(passed) != len(divided.factors) or len(set(used)) != len(used) or not axes.keys() <= factors:
                 raise Unproven(f"{op.op} {op.name!r} is divided by {divided.factors}, expected distinct axes for some of {sorted(factors)}")
             if len(divided.parts) != len(self.mesh.devices) or len(divided.layouts) != len(op.results):
@@ -278,8 +279,8 @@ class _Checker:
         self._expect_content(rest[0], waiting[0].content, "rule 'finish': operand 1")
         self._yield(Value(node.name), self.pieces[value], waiting[1:])
 
-    def _check_layout(self, claim: Claim, role: _Role, port: int, at: Mapping[str, int]) -> None:
-        layout, value, piece = role.divided.layouts[port], Value(role.divided.node, port), claim.yields(port, claim.shard(at), at)
+    def _check_layout(self, claim: Claim, role: _Role, port: int, piece: Piece, at: Mapping[str, int]) -> None:
+        layout, value = role.divided.layouts[port], Value(role.divided.node, port)
         expected = lies(value, self.old.type_of(value), layout, at, self.mesh)
         partial = {(axis, t.combine) for t in piece.terms for axis in claim.axes_of(t.factor) if self.mesh.axis(axis).size > 1}
         if piece.bounds != expected or partial != {(axis, c) for axis, c in layout.partial if self.mesh.axis(axis).size > 1}:

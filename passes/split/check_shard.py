@@ -24,13 +24,11 @@ from compiler.ops.attributes import stored
 from compiler.ops.kinds import compose_rule
 from compiler.ops.queries import infer_graph
 from compiler.ops.registry import spec
-from compiler.ops.spec import DimFactors, Factor, Kind, Localized, Operation, Shard, ShardingRule
+from compiler.ops.spec import PARTIAL, DimFactors, Factor, Kind, Localized, Operation, Shard, ShardingRule
 from passes.split.denote import Bounds, Piece, Terms, Unproven, bounds, normal, whole
 from passes.split.derivation import Divided
 
 ANNOTATION = "_factors"
-PASSED = "+"
-"""In place of a factor: partial sums pass through over these axes."""
 Coordinates = Mapping[str, int]
 
 
@@ -69,15 +67,15 @@ class Claim:
 
     def passes(self, slot: int) -> bool:
         """Is operand `slot` a partial sum that passes through?"""
-        return bool(self.passed) and slot in getattr(self.rule, "linear", ())
+        return bool(self.passed) and slot in self.rule.linear
 
     def term(self, at: Coordinates) -> Terms:
         """Which term of a sum that passes through the device at these coordinates has."""
         index, count = self._position(self.passed, at)
-        return Terms(self.operation.name, PASSED, "sum", count, frozenset((index,)))
+        return Terms(self.operation.name, PARTIAL, "sum", count, frozenset((index,)))
 
     def axes_of(self, factor: str) -> tuple[str, ...]:
-        return self.passed if factor == PASSED else self.axes[factor]
+        return self.passed if factor == PARTIAL else self.axes[factor]
 
     def reads(self, slot: int, shard: Shard) -> Piece:
         """What operand `slot` of a shard must denote."""

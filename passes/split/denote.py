@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from compiler.ir.dims import Atom, Dim, Expr, KnownDim, add, floor_div, max_dim, min_dim, mul
@@ -59,8 +60,11 @@ class Piece:
 
 def normal(dim: KnownDim) -> KnownDim:
     """One form for equal sizes: ceil(a/n) as floor((a + n - 1)/n), as it is computed at run time."""
-    if isinstance(dim, int):
-        return dim
+    return dim if isinstance(dim, int) else _normal(dim)
+
+
+@lru_cache(maxsize=65536)
+def _normal(dim: Expr) -> KnownDim:
     total: KnownDim = 0
     for monomial, coefficient in dim.terms:
         product: KnownDim = coefficient

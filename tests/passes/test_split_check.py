@@ -65,6 +65,23 @@ MORE = {
 }""",
         TWO,
     ),
+    "rows of a convolution, with a halo": (
+        """entry @f(%x: f32[1,9,4,2]) -> (y = %p) {
+  %v = Const() {value=weight(w0, 0, f32[3,3,2,3])} : f32[3,3,2,3] from(a)
+  %e = Exp(%x) {_factors=["d1:d"]} : f32[1,9,4,2]@[_,d,_,_] from(a)
+  %c = Conv2D(%e, %v) {padding="SAME", strides=[1,1,1,1], _factors=["s0:d"]} : f32[1,9,4,3]@[_,d,_,_] from(a)
+  %p = MaxPool(%c) {ksize=[1,2,2,1], padding="SAME", strides=[1,2,2,1], _factors=["s0:d"]} : f32[1,5,2,3]@[_,d,_,_] from(a)
+}""",
+        THREE,
+    ),
+    "one factor over both axes": (
+        """entry @f(%x: f32[3,9]) -> (y = %a) {
+  %w = Const() {value=weight(w0, 0, f32[9,5])} : f32[9,5] from(a)
+  %m = MatMul(%x, %w) {_factors=["k:x*y"]} : f32[3,5]@[_,_]+sum(x)+sum(y) from(a)
+  %a = Relu(%m) {_factors=["d1:x", "d0:y"]} : f32[3,5]@[y,x] from(a)
+}""",
+        GRID,
+    ),
     "a whole node between, and who waits for whom": (
         """entry @f(%x: f32[4,6]) -> (y = %z) {
   %y = Exp(%x) {_factors=["d0:d"]} : f32[4,6]@[d,_] from(a)
@@ -122,6 +139,7 @@ def test_what_partition_makes_is_proven(case: str, tmp_path: Path) -> None:
     assert derivations[0].divided
 
 
+HALO = "rows of a convolution, with a halo"
 BIAS, ROW, WAIT = "a bias after a split sum", "column, then row, of referenced weights", "a whole node between, and who waits for whom"
 
 
@@ -179,6 +197,16 @@ PLANTS: dict[str, tuple[str, Callable[[Graph], object], str]] = {
         BIAS,
         lambda g: g.set_operands("a/0", operands("m/slice_0 b/0")),
         "BiasAdd 'a/0' is not proven: .*operand 0 is %m/slice_0 = .*, terms .0. of the sum of 2 over 'k' of 'm', expected %m.0:3, 0:3.$",
+    ),
+    "a stale halo": (
+        HALO,
+        lambda g: g.set_operand("c/1", 0, Value("e/1")),
+        "Conv2D 'c/1' is not proven: rule of Conv2D 'c' split by s0:d: operand 0 is %e/1 = .*3:6.*, expected %e.0:1, 2:7, 0:4, 0:2.",
+    ),
+    "a halo from the wrong side": (
+        HALO,
+        lambda g: g.set_operand("c/1", 0, g.operands("c/2")[0]),
+        "expected %e.0:1, 2:7, 0:4, 0:2.",
     ),
     "a slice from a wrong row": (
         WAIT,
