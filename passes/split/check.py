@@ -246,6 +246,8 @@ class _Checker:
             factors = {f.name for f in self.rules.of(op).splits()}
             used = [axis for over in axes.values() for axis in over]
             passed = axes.pop(PARTIAL, ())
+            if passed and not self.rules.of(op).linear:
+                raise Unproven(f"{op.op} {op.name!r} passes partial sums through, expected an operator whose rule says that it is linear")
             if len(axes) + bool(passed) != len(divided.factors) or len(set(used)) != len(used) or not axes.keys() <= factors:
                 raise Unproven(f"{op.op} {op.name!r} is divided by {divided.factors}, expected distinct axes for some of {sorted(factors)}")
             if len(divided.parts) != len(self.mesh.devices) or len(divided.layouts) != len(op.results):

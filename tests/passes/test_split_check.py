@@ -270,6 +270,20 @@ def test_planted_errors_are_named(plant: str, tmp_path: Path) -> None:
         check(before, after, derivations)
 
 
+def test_only_what_is_linear_passes_partial_sums_through(tmp_path: Path) -> None:
+    """Each shard of Tanh would compute the whole, and the whole would be counted twice."""
+    module = parse_module(f'''module "m" facts(typed, annotated)
+{TWO}
+
+entry @f(%x: f32[3,6], %w: f32[6,5]) -> (y = %t) {{
+  %m = MatMul(%x, %w) {{_factors=["k:d"]}} : f32[3,5]@[_,_]+sum(d) from(a)
+  %t = Tanh(%m) {{_factors=["+:d"]}} : f32[3,5]@[_,_]+sum(d) from(a)
+}}
+''')
+    with pytest.raises(Unproven, match="Tanh 't' passes partial sums through, expected an operator whose rule says that it is linear"):
+        Partition().run(module, Context())
+
+
 def test_partition_refuses_to_hand_on_what_is_not_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows dealt out wrongly by the resharder alone: the checker knows where they belong from the rule."""
     wrong = {"0": (0, 1), "1": (1, 2)}
