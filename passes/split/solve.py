@@ -30,6 +30,10 @@ from passes.split.solver.windows import Choice, improve_by_windows
 
 _MARGIN = 1e-9
 """Relative rounding of sums of costs."""
+_WORK_PER_SECOND = 4e7
+"""For each second given, in each round: a fifth of what one core does."""
+_LEAST_ITERATIONS = 40
+_WINDOW_ITERATIONS = 300
 _STUCK = 0.9
 """Forbidding that leaves more than this part of the entries is not repeated."""
 
@@ -39,12 +43,20 @@ class Limits:
     """Counted work; `seconds_left` only ends what a clock must, and what it ends is no longer repeatable."""
 
     rounds: int = 6
+    work: float = 4e9
+    """Entries and strategies that the sweeps of one round may visit."""
     entries: int = 60_000
     """An integer program may have so many entries."""
     branches: int = 2_000
     windows: int = 40
     window_entries: int = 25_000
     seconds_left: Callable[[], float] = lambda: np.inf
+
+    @staticmethod
+    def for_seconds(seconds: float, left: Callable[[], float]) -> Limits:
+        """Work that about fits into so many seconds of a slow core, and a last part of them kept for writing the answer down."""
+        reserve = min(2.0 + 0.05 * seconds, 0.5 * seconds)
+        return Limits(work=_WORK_PER_SECOND * seconds, windows=int(seconds), seconds_left=lambda: left() - reserve)
 
     def within_window(self) -> Limits:
         return replace(self, rounds=2, entries=8_000, branches=200, windows=0)
@@ -141,6 +153,7 @@ def _round(network: Network, incumbent: _Incumbent, iterations: int, limits: Lim
         incumbent.raise_bound(network.constant)
         incumbent.offer(network.expand({}), network.constant)
         return None
+    iterations = min(iterations, max(_LEAST_ITERATIONS, int(limits.work / tables.work)))
     search = Search(tables, loops_for(tables, iterations), network.prices * network.slack)
     search.run(iterations, incumbent.cost - network.constant, lambda: limits.seconds_left() <= 0)
     _report(network, names, search.tables, search.best, search.bound, incumbent)
@@ -190,7 +203,7 @@ def _windows(network: Network, choice: Choice, cost: float, incumbent: _Incumben
 
     def solver(part: Network, now: Choice, cost: float) -> tuple[Choice, float] | None:
         inner = _Incumbent(incumbent.whole, now, cost)
-        _solve(part, inner, iterations, limits.within_window())
+        _solve(part, inner, min(iterations, _WINDOW_ITERATIONS), limits.within_window())
         return (inner.choice, inner.cost) if inner.choice is not None and inner.cost < cost else None
 
     found, gained = improve_by_windows(

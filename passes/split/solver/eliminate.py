@@ -26,8 +26,9 @@ from passes.split.solver.network import Network
 from passes.split.solver.times import compress
 
 _MOST_DOMINANCE_WORK = 4_000_000
-"""Entries compared for one node, at most: rows x entries of its links."""
+"""Entries compared for one node, at most: strategies x strategies x its neighbours' strategies."""
 _FEW_ENTRIES = 64
+_BEYOND = 1e30
 
 
 def shrink(network: Network) -> None:
@@ -37,11 +38,12 @@ def shrink(network: Network) -> None:
     work.add(network.costs)
     while True:
         work.run()
-        work.add(node for node in sorted(network.costs) if _dominated(network, node))
+        touched, work.touched = work.touched, set()
+        work.add(node for node in sorted(touched) if node in network.costs and _dominated(network, node))
         work.add(_oversized(network))
-        if not compress(network) and not work.queue:
+        work.add(compress(network))
+        if not work.queue:
             return
-        work.add(sorted(network.costs))
 
 
 @dataclass
@@ -49,11 +51,14 @@ class _Worklist:
     network: Network
     queue: deque[int] = field(default_factory=deque)
     _queued: set[int] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)
+    """Queued since it was last compared with what dominates."""
 
     def add(self, nodes: Iterable[int]) -> None:
         for node in nodes:
             if node not in self._queued:
                 self._queued.add(node)
+                self.touched.add(node)
                 self.queue.append(node)
 
     def run(self) -> None:
@@ -176,20 +181,22 @@ def _oversized(network: Network) -> list[int]:
 def _dominated(network: Network, node: int) -> bool:
     """Remove strategies that another is no worse than, whatever the neighbours do; whether there were any."""
     costs, links = network.costs[node], list(network.links[node].values())
-    if len(costs) * sum(link.size for link in links) > _MOST_DOMINANCE_WORK:
+    width = sum(link.shape[1] for link in links)
+    if len(costs) ** 2 * width > _MOST_DOMINANCE_WORK:
         return False
+    rise = costs[None, :] - costs[:, None]
+    if links:
+        # Every strategy has a finite entry in every link, so that this stand-in for the infinite can't cancel out.
+        joined = np.minimum(np.concatenate(links, axis=1), _BEYOND)
+        starts = np.cumsum([0, *(link.shape[1] for link in links[:-1])])
+        rise = rise + np.maximum.reduceat(joined[None, :, :] - joined[:, None, :], starts, axis=2).sum(2)
+    no_worse = rise <= 0
+    for used in network.terms[node].values():
+        no_worse &= used[None, :] <= used[:, None]
+    np.fill_diagonal(no_worse, False)
     keep: Mask = np.ones(len(costs), dtype=bool)
-    usage = list(network.terms[node].values())
     for a in range(len(costs) - 1, -1, -1):
-        worse = costs - costs[a]
-        with np.errstate(invalid="ignore"):
-            for link in links:
-                worse = worse + np.where(np.isfinite(link[a]), link - link[a], -np.inf).max(1)
-        no_worse = (worse <= 0) & keep
-        for used in usage:
-            no_worse &= used <= used[a]
-        no_worse[a] = False
-        keep[a] = not no_worse.any()
+        keep[a] = not (no_worse[a] & keep).any()
     if not keep.all():
         network.keep(node, keep)
     return not keep.all()

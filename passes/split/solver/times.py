@@ -19,9 +19,9 @@ _SEED = 0
 _ROUNDS = 3
 
 
-def compress(network: Network) -> bool:
-    """Drop times and number the rest anew; whether any went.  A few rounds find nearly all."""
-    before = len(network.slack)
+def compress(network: Network) -> list[int]:
+    """Drop times and number the rest anew; the nodes that lost terms by it.  A few rounds find nearly all."""
+    before = {node: len(terms) for node, terms in network.terms.items()}
     for _ in range(_ROUNDS):
         start = len(network.slack)
         network.retime(network.room() < 0)
@@ -29,7 +29,7 @@ def compress(network: Network) -> bool:
         network.retime(~_repeated(network))
         if len(network.slack) == start:
             break
-    return len(network.slack) < before
+    return [node for node, terms in sorted(network.terms.items()) if len(terms) < before[node]]
 
 
 def _covered(network: Network) -> Mask:
