@@ -23,6 +23,7 @@ from tensorflow.python.trackable.autotrackable import AutoTrackable
 from compiler.backend.child import configure_tensorflow
 from compiler.backend.frames import mapped
 from compiler.backend.importing import call_graph
+from compiler.backend.loaded import is_stateful
 from compiler.backend.save_methods import methods_for, methods_of
 from compiler.backend.save_state import Original, by_capture, handle_of, load_original, rebuild, setup_functions
 from compiler.backend.save_values import hollow_variable, rewrite_checkpoint
@@ -56,12 +57,13 @@ def save(job: Json) -> None:
     methods = methods_for(original.root, list(entries), job["keep"], entries) if original.root is not None else {}
     setup = [function for item in state.old for function in setup_functions(item)]
     setup += [original.root.initializer._init_fn] if original.nodes else []
-    held = [*state.old, *by_capture(original, [*kept.values(), *setup])]
+    needed = [*state.old, *by_capture(original, [*kept.values(), *setup])]
+    untouched = _untouched(original, needed, methods)
+    held = [*needed, *by_capture(original, [f for method in untouched.values() for f in method.concrete_functions])]
     root = rebuild(original, _distinct(held)) if original.root is not None else AutoTrackable()
     state.attach(root)
     if original.nodes:
         root.initializer, root.asset_paths = original.root.initializer, original.root.asset_paths
-    untouched = _untouched(original, held, methods)
     for name, method in {**methods, **untouched}.items():
         setattr(root, name, method)
     policy = tf.saved_model.experimental.VariablePolicy.SAVE_VARIABLE_DEVICES if job["variable_devices"] else None
@@ -75,12 +77,17 @@ def save(job: Json) -> None:
 
 
 def _untouched(original: Original, held: list[Any], methods: Mapping[str, Any]) -> dict[str, Any]:
-    """The original's other methods that need no state but what is there anyway."""
+    """The original's other methods that change nothing, or only what is there anyway: they and the variables they read stay as they are.
+
+    A variable that nobody holds may be a constant in the entries by now, so what writes to it cannot stay.
+    """
     found = {}
+    present = {id(handle_of(item)) for item in held}
     for name, method in methods_of(original.root) if original.root is not None else ():
-        resources = [tensor for function in method.concrete_functions for tensor in function.captured_inputs if tensor.dtype == tf.resource]
-        present = {id(handle_of(item)) for item in held}
-        if name not in methods and method.concrete_functions and all(id(tensor) in present for tensor in resources):
+        functions = method.concrete_functions
+        resources = [tensor for function in functions for tensor in function.captured_inputs if tensor.dtype == tf.resource]
+        reads = not any(is_stateful(function.graph.as_graph_def()) for function in functions)
+        if name not in methods and functions and (reads or all(id(tensor) in present for tensor in resources)):
             found[name] = method
     return found
 

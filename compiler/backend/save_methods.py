@@ -3,7 +3,7 @@
 signature "serving_default" = wrapper that calls trace t;  t is a trace of `serve`  =>  new `serve` with the entry in t's place
 
 A method is remade only where the signature's graph shows, wire by wire, that it calls that very trace, or one with an equal body on the
-same state (TensorFlow traces a method once more when it saves): equal types prove nothing.
+same state (TensorFlow traces a method once more when it saves), or where both are proven to compute the same: equal types prove nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tensorflow as tf
+
+from compiler.backend.save_proof import proven
 
 Call: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -44,11 +46,12 @@ class Trace:
 def methods_for(root: Any, keys: Sequence[str], kept: Sequence[str], calls: Mapping[str, Call]) -> dict[str, Any]:
     """A `tf.function` for each method of `root` that some entry computes, traced as the original was, and those of kept signatures."""
     found: dict[str, Any] = {}
-    compiled = [layer for key in keys if key in getattr(root, "signatures", {}) for layer in _layers(key, root.signatures[key])]
+    signatures = {key: root.signatures[key] for key in keys if key in getattr(root, "signatures", {})}
+    compiled = [layer for key, signature in signatures.items() for layer in _layers(key, signature)]
     spared = [layer for key in kept for layer in _layers(key, root.signatures[key])]
     for name, method in methods_of(root):
         functions = method.concrete_functions
-        traces = [trace for function in functions for trace in _matches(function, compiled)]
+        traces = [trace for function in functions for trace in _matches(function, compiled) or _proven(function, signatures)]
         if traces:
             found[name] = _remade(name, method, traces, calls)
         elif functions and all(_matches(function, spared) for function in functions):
@@ -67,6 +70,15 @@ def _matches(function: Any, layers: Sequence[Layer]) -> list[Trace]:
         for layer in layers
         if layer.body == body and layer.arguments[free:] == captured and all(isinstance(key, str) for key in layer.arguments[:free])
     ]
+
+
+def _proven(function: Any, signatures: Mapping[str, Any]) -> list[Trace]:
+    """The function as a trace of an entry whose results are its own, if there is one."""
+    for key, signature in signatures.items():
+        found = proven(function, signature)
+        if found is not None:
+            return [Trace(function, key, *found)]
+    return []
 
 
 class _Bodies:

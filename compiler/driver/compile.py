@@ -142,7 +142,7 @@ def compile_source(
     progress("saving")
     saved = save(module, work / "model", original=_original(source), aliases=aliases, profile=profile_named(profile))
     verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
-    report = Report(str(source.path), planned.passes, planned.notes, verdicts, (), saved.dropped)
+    report = Report(str(source.path), planned.passes, planned.notes, verdicts, saved.untouched, saved.dropped)
     return Compiled(source, module, plan, report, pool, saved.path, aliases)
 
 

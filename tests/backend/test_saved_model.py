@@ -185,6 +185,10 @@ class Source(tf.Module):
     def lookalike(self, inputs):  # type: ignore[no-untyped-def]
         return {"out": (inputs["a"] - 1.0, inputs["b"] + self.unused[0])}
 
+    @tf.function(input_signature=[tf.TensorSpec([10])])
+    def change(self, value):  # type: ignore[no-untyped-def]
+        self.unused.assign(value)
+
     @tf.function(input_signature=[tf.TensorSpec([None, 2], name="rows")])
     def first_layer(self, rows, scale=2.0):  # type: ignore[no-untyped-def]
         return [rows @ self.layers[0].w * scale]
@@ -234,7 +238,8 @@ assert sorted(result) == ["first", "second"] and result["second"].numpy().tolist
 assert model.count.numpy() == 3 == model.get()["count"].numpy() == model.signatures["get"]()["count"].numpy()
 assert model.look(tf.constant(["b", "zz"])).numpy().tolist() == [1, -1]
 assert model.first_layer(tf.ones([1, 2]))[0].numpy().tolist() == [[8, 12]]
-assert not hasattr(model, "lookalike") and not hasattr(model, "unused")
+assert model.lookalike(ones)["out"][1].numpy().tolist() == [[2, 2]]
+assert not hasattr(model, "change")
 assert model.by_name["first"].w is model.layers[0].w
 assert model.layers[1].w.numpy().tolist() == [[5, 6], [7, 8]]
 """
@@ -252,7 +257,7 @@ def test_state_tables_methods_and_kept_signatures_of_the_original(tmp_path: Path
     original = Original(source, keep=("get",), names={"w0": "by_name/first/w/.ATTRIBUTES/VARIABLE_VALUE"})
     saved = save(parse_module(COMPILED), tmp_path / "out", original=original)
     again = save(parse_module(COMPILED), tmp_path / "again", original=original)
-    assert (saved.methods, saved.untouched, saved.dropped) == (("get", "look", "serve"), ("first_layer",), ("lookalike",))
+    assert (saved.methods, saved.untouched, saved.dropped) == (("get", "look", "serve"), ("first_layer", "lookalike"), ("change",))
     assert digests(saved.path) == digests(again.path)
     stored = dict(tf.train.list_variables(str(saved.path / "variables" / "variables")))
     assert sorted(key.partition("/.")[0] for key in stored) == [
@@ -260,6 +265,7 @@ def test_state_tables_methods_and_kept_signatures_of_the_original(tmp_path: Path
         "count",
         "layers/0/w",
         "layers/1/w",
+        "unused",
     ]
     restored = tf.train.Checkpoint(model)
     model.layers[0].w.assign(tf.zeros([2, 2]))
