@@ -13,7 +13,7 @@ from compiler.ir.types import Shape, TensorType
 from compiler.ops.rules import ValueFactors, factor, local_shape
 from compiler.ops.shapes import agree, misfit, product, shape_from, with_rank
 from compiler.ops.spec import DimFactors, Factor, Finish, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Trait
-from compiler.ops.windows import Layout, Window, layout, shard_pads, space_factors, windows
+from compiler.ops.windows import Layout, Window, layout, pads_freely, shard_pads, space_factors, trimmed, windows
 
 
 def _where(operation: Operation) -> Layout:
@@ -71,7 +71,7 @@ def _conv_rule(operation: Operation) -> ShardingRule | None:
         return None
     where = _where(operation)
     image, filters, result = with_rank(operation, 0, where.rank), with_rank(operation, 1, where.rank), operation.results[0].shape
-    space = space_factors(_spans(operation), tuple(result[a] for a in where.space), _pads_freely(operation))
+    space = space_factors(operation, _spans(operation), tuple(result[a] for a in where.space))
     channels = _channel_factors(operation, image[where.channel], filters[-2], filters[-1])
     if channels is None:
         return None
@@ -98,16 +98,13 @@ def _channel_factors(operation: Operation, channels: Dim, depth: Dim, filters: D
     return factors, ("ci",), ("g", "ci"), ("g", "co")
 
 
-def _pads_freely(operation: Operation) -> bool:
-    """Can a shard be given its own padding?  Only ops with explicit paddings can, or where nothing is padded at all."""
-    return "explicit_paddings" in operation.attrs or all(span.pads == (0, 0) for span in _spans(operation))
-
-
 def _conv_localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
     """A shard of rows pads only what it lacks at the image's border: VALID where nothing is left to pad, else EXPLICIT."""
     where, finish = _where(operation), _reshaped(operation, shard)
     if not any(f"s{i}" in shard.start for i in range(len(where.space))):
         return Localized(operation.op, operation.attrs, finish=finish)
+    if not pads_freely(operation, _spans(operation)):
+        return Localized(operation.op, operation.attrs, finish=finish, steps=trimmed(operation, _spans(operation), shard, where, (0, 1)))
     pads = shard_pads(operation, _spans(operation), shard)
     if not any(any(p) for p in pads):
         return Localized(operation.op, _without_explicit(operation, "VALID"), finish=finish)
@@ -157,7 +154,7 @@ def _depthwise_rule(operation: Operation) -> ShardingRule | None:
         return None
     where = _where(operation)
     image, filters, result = with_rank(operation, 0, where.rank), with_rank(operation, 1, where.rank), operation.results[0].shape
-    space = space_factors(_spans(operation), tuple(result[a] for a in where.space), _pads_freely(operation))
+    space = space_factors(operation, _spans(operation), tuple(result[a] for a in where.space))
     multiplier: DimFactors = () if filters[3] == 1 else ("m",)
     factors = (factor("n", image[0]), *space, *_kernel_factors(where, filters), factor("c", image[where.channel], least=1))
     factors += (Factor("m", filters[3], Kind.WHOLE),) if multiplier else ()

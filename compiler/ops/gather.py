@@ -1,16 +1,20 @@
 """Indexing by data: gathers, scatters, one-hot, segments, top-k, where.
 
-The gathered axis (the vocabulary) is whole; indices and the other axes are parallel.  Sizes that the data decide are unknown.
+Indices and the axes that are not gathered are parallel.  Over the gathered axis (the vocabulary) each shard looks up what it has, and the
+rest is -0.0, which adds nothing to anything.  Sizes that the data decide are unknown.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from compiler.ir.dims import Dim, KnownDim
 from compiler.ir.types import DType, Shape, TensorType
+from compiler.ir.weights import Tensor
 from compiler.ops.elementwise import unary_type
 from compiler.ops.rules import ValueFactors, dim_factors, factor, plain
 from compiler.ops.shapes import axis_in, constant_int, constant_ints, misfit, scalar_content, shape_from, with_rank
-from compiler.ops.spec import Content, DimFactors, Factor, Kind, Operation, OpSpec, ShardingRule, Trait
+from compiler.ops.spec import Content, DimFactors, Factor, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Size, Step, Trait
 
 # ---- Gather
 
@@ -45,9 +49,45 @@ def _gather_rule(operation: Operation) -> ShardingRule | None:
     unequal = {i for i in range(batch) if params[i] != indices[i]}
     left = plain(params)
     right: tuple[DimFactors, ...] = (*left[:batch], *((f"i{i}",) for i in range(batch, len(indices))))
-    factors = (*dim_factors(params, unequal | {axis}), *(factor(f"i{i}", indices[i]) for i in range(batch, len(indices))))
+    factors = [*dim_factors(params, unequal | {axis}), *(factor(f"i{i}", indices[i]) for i in range(batch, len(indices)))]
+    if isinstance(params[axis], int) and batch == 0 and operation.operands[0].dtype in _ADDED:
+        factors[axis] = factor(f"d{axis}", params[axis], Kind.REDUCTION, "sum", least=1)
     rest: tuple[ValueFactors, ...] = (None,) * (len(operation.operands) - 2)
-    return ShardingRule(factors, (left, right, *rest), ((*left[:axis], *right[batch:], *left[axis + 1 :]),))
+    return ShardingRule(tuple(factors), (left, right, *rest), ((*left[:axis], *right[batch:], *left[axis + 1 :]),))
+
+
+_ADDED = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
+"""What a look-up in a divided table may hold: AddN joins the parts."""
+
+
+def _gather_localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
+    """Indices that fall in the shard's rows; the first and the last shard keep those below and above the table, and fail on them."""
+    axes, params = _gather_axes(operation), operation.operands[0]
+    if axes is None or f"d{axes[0]}" not in shard.start:
+        return Localized(operation.op, operation.attrs)
+    axis, indices = axes[0], operation.operands[1].dtype
+    name = f"d{axis}"
+    zero = Tensor(indices, np.zeros((), indices.numpy))
+    steps: list[Step] = [Step("local", "Sub", (1, Size(shard.start[name], indices)))]
+    inside: list[str] = []
+    if shard.index[name] > 0:
+        steps.append(Step("reached", "GreaterEqual", ("local", zero)))
+        inside.append("reached")
+    if shard.index[name] < shard.count[name] - 1:
+        steps.append(Step("before_end", "Less", ("local", Size(shard.size[name], indices))))
+        inside.append("before_end")
+    if len(inside) == 2:
+        steps.append(Step("inside", "LogicalAnd", tuple(inside)))
+    mask = steps[-1].name
+    steps += [
+        Step("safe", "SelectV2", (mask, "local", zero)),
+        Step("rows", "GatherV2", (0, "safe", Tensor(DType("int32"), np.array(axis, np.int32)))),
+    ]
+    for i in range(len(params.shape or ()) - axis - 1):
+        steps.append(Step(f"mask_{i}", "ExpandDims", (mask, Tensor(DType("int32"), np.array(-1, np.int32)))))
+        mask = steps[-1].name
+    nothing = Tensor(params.dtype, np.array(-0.0 if params.dtype.is_floating else 0, params.dtype.numpy))
+    return Localized(operation.op, operation.attrs, steps=(*steps, Step("own", "SelectV2", (mask, "rows", nothing))))
 
 
 def _gather_content(operation: Operation) -> Content:
@@ -107,8 +147,21 @@ def _one_hot_rule(operation: Operation) -> ShardingRule | None:
         return None
     axis = _one_hot_axis(operation, len(indices))
     dims = plain(indices)
-    factors = (*dim_factors(indices), Factor("depth", scalar_content(operation, 1), Kind.WHOLE))
+    signed = operation.operands[0].dtype in ("int32", "int64")
+    factors = (*dim_factors(indices), factor("depth", scalar_content(operation, 1), Kind.OFFSET if signed else Kind.WHOLE))
     return ShardingRule(factors, (dims, None, None, None), ((*dims[:axis], ("depth",), *dims[axis:]),))
+
+
+def _one_hot_localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
+    """An index before or past the shard's rows is off there."""
+    if "depth" not in shard.start:
+        return Localized(operation.op, operation.attrs)
+    dtype, axis = operation.operands[0].dtype, operation.int_attr("axis")
+    steps = (
+        Step("local", "Sub", (0, Size(shard.start["depth"], dtype))),
+        Step("hot", "OneHot", ("local", Size(shard.size["depth"]), 2, 3), {} if axis == -1 else {"axis": axis}),
+    )
+    return Localized(operation.op, operation.attrs, steps=steps)
 
 
 def _top_k_type(operation: Operation) -> tuple[TensorType, ...]:
@@ -242,10 +295,10 @@ def _sorted(name: str) -> OpSpec:
 
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec("Gather", _gather_type, _gather_rule, LINEAR, _gather_content),
-    OpSpec("GatherV2", _gather_type, _gather_rule, LINEAR, _gather_content),
+    OpSpec("Gather", _gather_type, _gather_rule, LINEAR, _gather_content, localize=_gather_localize),
+    OpSpec("GatherV2", _gather_type, _gather_rule, LINEAR, _gather_content, localize=_gather_localize),
     OpSpec("GatherNd", _gather_nd_type, _gather_nd_rule, LINEAR),
-    OpSpec("OneHot", _one_hot_type, _one_hot_rule, MOVES),
+    OpSpec("OneHot", _one_hot_type, _one_hot_rule, MOVES, localize=_one_hot_localize),
     OpSpec("TopKV2", _top_k_type, _top_k_rule),
     OpSpec("InTopK", lambda o: (TensorType(DType("bool"), o.operands[1].shape),)),
     OpSpec("InTopKV2", lambda o: (TensorType(DType("bool"), o.operands[1].shape),)),

@@ -1,12 +1,13 @@
 """Pooling: a window slides over each image and channel by itself.  Batch and channel are parallel, rows have a halo.
 
-AvgPool divides by the valid count at a SAME border, and only MaxPool takes explicit padding, so rows of the others divide only where
-nothing is padded.
+AvgPool divides by the valid count at a SAME border, and only MaxPool takes explicit padding: rows of the others are padded by SAME, then
+trimmed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from compiler.ir.dims import Dim, KnownDim
 from compiler.ir.graph import Attr
@@ -14,7 +15,7 @@ from compiler.ir.types import DType, TensorType
 from compiler.ops.rules import ValueFactors, factor
 from compiler.ops.shapes import misfit, product, shape_from, vector_content, with_rank
 from compiler.ops.spec import DimFactors, Factor, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Trait
-from compiler.ops.windows import Layout, Window, layout, shard_pads, space_factors, windows
+from compiler.ops.windows import Layout, Window, layout, pads_freely, shard_pads, space_factors, trimmed, windows
 
 
 def _where(operation: Operation) -> Layout:
@@ -60,18 +61,19 @@ def _pool_rule(operation: Operation) -> ShardingRule | None:
     where = _where(operation)
     image, result = with_rank(operation, 0, where.rank), operation.results[0].shape
     spans = _spans(operation, image)
-    divisible = "explicit_paddings" in operation.attrs or all(span.pads == (0, 0) for span in spans)
-    space = space_factors(spans, tuple(result[a] for a in where.space), divisible)
+    space = space_factors(operation, spans, tuple(result[a] for a in where.space))
     factors = (factor("n", image[0]), *space, factor("c", image[where.channel]))
     return ShardingRule(factors, (_dims(where, "s"),), (_dims(where, "s"),))
 
 
 def _argmax_rule(operation: Operation) -> ShardingRule | None:
-    """Positions count through rows and channels of an image, so only the batch divides, and that only if it does not count too."""
+    """Positions count through rows and channels of an image, so only the batch divides, and that only if it does not count too.
+
+    The kernel refuses an empty batch."""
     rule = _pool_rule(operation)
     if rule is None or operation.attrs.get("include_batch_in_index") is True:
         return None
-    factors = tuple(f if f.name == "n" else Factor(f.name, f.size, Kind.WHOLE) for f in rule.factors)
+    factors = tuple(replace(f, least=1) if f.name == "n" else Factor(f.name, f.size, Kind.WHOLE) for f in rule.factors)
     return ShardingRule(factors, rule.operands, rule.results * 2)
 
 
@@ -79,7 +81,10 @@ def _pool_localize(operation: Operation, shard: Shard, operands: tuple[TensorTyp
     where = _where(operation)
     if not any(f"s{i}" in shard.start for i in range(len(where.space))):
         return Localized(operation.op, operation.attrs)
-    pads = shard_pads(operation, _spans(operation, with_rank(operation, 0, where.rank)), shard)
+    spans = _spans(operation, with_rank(operation, 0, where.rank))
+    if not pads_freely(operation, spans):
+        return Localized(operation.op, operation.attrs, steps=trimmed(operation, spans, shard, where, (0,)))
+    pads = shard_pads(operation, spans, shard)
     attrs: dict[str, Attr] = {k: v for k, v in operation.attrs.items() if k != "explicit_paddings"}
     if not any(any(p) for p in pads):
         return Localized(operation.op, {**attrs, "padding": "VALID"})

@@ -66,7 +66,7 @@ def localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...
         local = Localized(operation.op, operation.attrs)
     else:
         local = found.localize(operation, shard, operands)
-    return replace(local, attrs=stored(local.op, local.attrs, [t.dtype for t in operands]))
+    return local if local.steps else replace(local, attrs=stored(local.op, local.attrs, [t.dtype for t in operands]))
 
 
 def work(operation: Operation) -> KnownDim | None:

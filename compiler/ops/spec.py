@@ -28,7 +28,7 @@ from compiler.ir.dims import Dim, KnownDim, exact_div, mul
 from compiler.ir.errors import IrError
 from compiler.ir.graph import Attr
 from compiler.ir.sharding import Sharding, Window
-from compiler.ir.types import TensorType, size_of
+from compiler.ir.types import DType, TensorType, size_of
 from compiler.ir.weights import Array, Tensor
 
 Content: TypeAlias = "KnownDim | tuple[KnownDim | None, ...] | None"
@@ -167,8 +167,9 @@ class Factor:
     least: int = 0
 
     def divides_into(self, parts: int) -> bool:
-        """Has each of `parts` shards the rows its kernel needs?  A symbolic size is taken to be large enough."""
-        return self.kind is not Kind.WHOLE and (not isinstance(self.size, int) or self.size // parts >= self.least)
+        """Has each of `parts` shards the rows its kernel needs?  A size known at run time alone may be 0 then."""
+        rows = self.size // parts if isinstance(self.size, int) else 0
+        return self.kind is not Kind.WHOLE and rows >= self.least
 
 
 DimFactors: TypeAlias = tuple[str, ...]
@@ -301,28 +302,41 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Size:
+    """A symbolic size, or several, as an operand."""
+
+    content: KnownDim | tuple[KnownDim, ...]
+    dtype: DType = field(default_factory=lambda: DType("int32"))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of several that stand for one.
+
+    `operands` are the one's (a number), results of earlier steps (a name), constants and sizes.  In an expansion `factors` says which of
+    this op's factors a factor of the whole op is; the others of the whole op do not divide this one.
+    """
+
+    name: str
+    op: str
+    operands: tuple[int | str | Tensor | Size, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    factors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Localized:
-    """How one shard differs from the whole op: its op and attributes, and operands whose *content* changes (a Reshape's new shape)."""
+    """How one shard differs from the whole op: its op and attributes, and operands whose *content* changes (a Reshape's new shape).
+
+    `steps`, where there are any, are what it does instead, the last of them its result: a look-up in a part of a table masks what is
+    elsewhere.
+    """
 
     op: str
     attrs: Mapping[str, Attr]
     contents: Mapping[int, tuple[KnownDim, ...] | KnownDim] = field(default_factory=dict)
     finish: tuple[Finish, ...] = ()
-
-
-@dataclass(frozen=True)
-class Step:
-    """One op of an expansion.
-
-    `operands` are the whole op's (a number), results of earlier steps (a name) and constants.  `factors` says which of this op's factors
-    a factor of the whole op is; the others of the whole op do not divide this one.
-    """
-
-    name: str
-    op: str
-    operands: tuple[int | str | Tensor, ...]
-    attrs: Mapping[str, Attr] = field(default_factory=dict)
-    factors: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
 
 
 Expand: TypeAlias = Callable[[Operation], tuple[Step, ...]]

@@ -2,6 +2,9 @@
 
 Rows [s, e) of the result need rows [s·stride - before, (e-1)·stride - before + reach) of the operand, reach = (k-1)·dilation + 1: a halo.
 A shard takes those of them that exist and pads the others itself, so SAME becomes explicit, asymmetric padding.
+
+Some ops pad by SAME only, AvgPool so that it divides by the valid count.  Their shard begins a multiple of the stride earlier and ends as
+the whole does, modulo the stride: SAME then pads it as it pads the whole, and what saw a border where there is none is cut off (`trimmed`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from compiler.ir.dims import Dim
 from compiler.ir.errors import IrError
 from compiler.ops.rules import factor
 from compiler.ops.shapes import misfit, same_padding, window_size
-from compiler.ops.spec import Factor, Kind, Operation, Shard
+from compiler.ops.spec import Factor, Kind, Operation, Shard, Size, Step
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,19 @@ class Window:
         beyond = (self.window - 1) * self.dilation
         return (pads[0], beyond - pads[0], self.stride) if max(pads) <= beyond else None
 
+    @property
+    def early(self) -> int:
+        """Results that see the border before the first row."""
+        return -(-(self.pads or (0, 0))[0] // self.stride)
+
+    @property
+    def same_halo(self) -> tuple[int, int, int] | None:
+        """(lo, hi, stride) with which SAME pads a shard as it pads the whole."""
+        if self.halo is None or self.padding != "SAME" or not isinstance(self.size, int):
+            return None
+        reach = self.halo[1]
+        return self.early * self.stride, reach + (self.size - 1 - reach) % self.stride, self.stride
+
 
 def windows(operation: Operation, where: Layout, sizes: tuple[Dim, ...], kernel: tuple[Dim, ...]) -> tuple[Window, ...]:
     """One `Window` for each spatial axis; `sizes` are the operand's dimensions, `kernel` the windows' sizes."""
@@ -94,12 +110,34 @@ def _int(value: object) -> int:
     return value
 
 
-def space_factors(spans: tuple[Window, ...], sizes: tuple[Dim, ...], divisible: bool) -> tuple[Factor, ...]:
-    """Factors s0, s1, ... of the result's rows: with a halo where it is known and the op can pad each shard by itself, else WHOLE."""
+def pads_freely(operation: Operation, spans: tuple[Window, ...]) -> bool:
+    """Can a shard be given its own padding?  Only ops with explicit paddings can, or where nothing is padded at all."""
+    return "explicit_paddings" in operation.attrs or all(span.pads == (0, 0) for span in spans)
+
+
+def space_factors(operation: Operation, spans: tuple[Window, ...], sizes: tuple[Dim, ...]) -> tuple[Factor, ...]:
+    """Factors s0, s1, ... of the result's rows: with a halo where it is known, else WHOLE."""
+    halos = [span.halo if pads_freely(operation, spans) else span.same_halo for span in spans]
     return tuple(
-        factor(f"s{i}", size, Kind.HALO if divisible and span.halo is not None else Kind.WHOLE, halo=span.halo or (0, 0, 1), least=1)
-        for i, (span, size) in enumerate(zip(spans, sizes, strict=True))
+        factor(f"s{i}", size, Kind.WHOLE if halo is None else Kind.HALO, halo=halo or (0, 0, 1), least=1)
+        for i, (halo, size) in enumerate(zip(halos, sizes, strict=True))
     )
+
+
+def trimmed(operation: Operation, spans: tuple[Window, ...], shard: Shard, where: Layout, operands: tuple[int, ...]) -> tuple[Step, ...]:
+    """A shard padded by SAME, and the slice of it that the whole has."""
+    begin, size = [0] * where.rank, [-1] * where.rank
+    for i, (span, axis) in enumerate(zip(spans, where.space, strict=True)):
+        if f"s{i}" in shard.start:
+            start, rows = shard.start[f"s{i}"], shard.size[f"s{i}"]
+            if not isinstance(start, int) or not isinstance(rows, int):
+                raise IrError(f"{operation.op} {operation.name!r}: shard {start}+{rows} of rows, expected static rows")
+            begin[axis], size[axis] = min(start, span.early), rows
+    own = Step("wide", operation.op, operands, {k: v for k, v in operation.attrs.items() if k in _OWN and v is not None})
+    return own, Step("rows", "Slice", ("wide", Size(tuple(begin)), Size(tuple(size))))
+
+
+_OWN = ("ksize", "strides", "padding", "data_format", "dilations")
 
 
 def shard_pads(operation: Operation, spans: tuple[Window, ...], shard: Shard) -> tuple[tuple[int, int], ...]:

@@ -29,7 +29,7 @@ from compiler.ops.attributes import stored
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.regions import in_control_flow
-from compiler.ops.spec import PARTIAL, Content, Finish, Localized, Shard
+from compiler.ops.spec import PARTIAL, Content, Finish, Localized, Shard, Size, Step
 from passes.split.check_shard import ANNOTATION, Claim, Rules, lies, runs, same_body
 from passes.split.denote import MOVEMENTS, Piece, Terms, Unproven, normal, whole
 from passes.split.derivation import Derivation, Divided, Part
@@ -206,11 +206,15 @@ class _Checker:
         claim, part = self._claim(role.divided), role.part
         if node.device != part.device or part.device != self.mesh.devices[role.index]:
             raise Unproven(f"rule 'part': it is on {node.device or 'no device'}, expected {self.mesh.devices[role.index]}")
+        at = self.coordinates[role.index]
+        shard = claim.shard(at)
+        steps = runs(claim, shard, claim.operation.operands).steps
+        if node.name in part.nodes[: len(steps)]:
+            self._step(node, claim, role, steps, at)
+            return
         if node.name != part.nodes[0]:
             self._finish(node, claim, role)
             return
-        at = self.coordinates[role.index]
-        shard = claim.shard(at)
         values = self.new.operands(node.name)
         if len(values) != len(claim.operands):
             raise Unproven(f"rule 'part': it has {len(values)} operands, expected {len(claim.operands)} as {claim.operation.name!r} had")
@@ -228,6 +232,27 @@ class _Checker:
             piece = claim.yields(port, shard, at)
             self._check_layout(claim, role, port, piece, at)
             self._yield(Value(node.name, port), piece, local.finish)
+
+    def _step(self, node: Node, claim: Claim, role: _Role, steps: tuple[Step, ...], at: Mapping[str, int]) -> None:
+        """One of several nodes that a shard is: it reads what the step says, and the last of them yields the shard's result."""
+        names, shard, index = role.part.nodes, claim.shard(at), role.part.nodes.index(node.name)
+        values, step = self.new.operands(node.name), steps[index]
+        where = f"step {step.name!r} of {claim.operation.op} {claim.operation.name!r} split by {', '.join(role.divided.factors)}"
+        if len(values) != len(step.operands):
+            raise Unproven(f"{where} has {len(values)} operands, expected {len(step.operands)}")
+        earlier = {earlier.name: Value(name) for earlier, name in zip(steps, names, strict=False)}
+        for value, wanted in zip(values, step.operands, strict=True):
+            if isinstance(wanted, int):
+                self._expect(value, claim.reads(wanted, shard), where)
+            elif isinstance(wanted, Size):
+                self._expect_content(value, wanted.content, where)
+            elif value != earlier[wanted] if isinstance(wanted, str) else self.new.node(value.node).attrs.get("value") != wanted:
+                raise Unproven(f"{where} reads {value}, expected {wanted}")
+        self._expect_op(node, Localized(step.op, stored(step.op, step.attrs, [self.new.type_of(v).dtype for v in values])))
+        if step is steps[-1]:
+            piece = claim.yields(0, shard, at)
+            self._check_layout(claim, role, 0, piece, at)
+            self._yield(Value(node.name), piece, ())
 
     @cached_property
     def mesh(self) -> Mesh:

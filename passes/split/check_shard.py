@@ -200,6 +200,8 @@ def runs(claim: Claim, shard: Shard, operands: tuple[TensorType, ...]) -> Locali
     local = Localized(operation.op, operation.attrs)
     if known is not None and known.localize is not None:
         local = known.localize(operation, shard, operands)
+    if local.steps:
+        return local
     attrs = {name: value for name, value in local.attrs.items() if name != ANNOTATION}
     return Localized(local.op, stored(local.op, attrs, [t.dtype for t in operands]), local.contents, local.finish)
 

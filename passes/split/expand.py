@@ -17,7 +17,7 @@ from compiler.ir.module import Module
 from compiler.ir.weights import Tensor
 from compiler.ops.queries import infer_graph, operation
 from compiler.ops.registry import spec
-from compiler.ops.spec import PARTIAL, Kind, Operation, ShardingRule, Step
+from compiler.ops.spec import PARTIAL, Kind, Operation, ShardingRule, Size, Step
 from compiler.pipeline.base import ANNOTATED, TYPED, Context, Numerics, Pass
 from compiler.rewrite.emitter import Emitter
 from passes.split.factors import ATTRIBUTE, Assignment, assignment_of, attribute
@@ -74,7 +74,8 @@ def emit(
     made: dict[str, Value] = {}
     controls, origin = tuple(controls), tuple(origin)
 
-    def value(what: int | str | Tensor) -> Value:
+    def value(what: int | str | Tensor | Size) -> Value:
+        assert not isinstance(what, Size), "an op is expanded before its shards have sizes"
         if isinstance(what, Tensor):
             return emitter.constant(what, name=f"{name}/const", origin=origin)
         return made[what] if isinstance(what, str) else operands[what]

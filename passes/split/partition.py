@@ -16,14 +16,17 @@ from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh, Sharding, Windowed
 from compiler.ir.types import TensorType, compatible
+from compiler.ir.weights import Tensor
+from compiler.ops.attributes import stored
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.registry import spec
-from compiler.ops.spec import Localized, Operation, Shard, ShardingRule
-from compiler.pipeline.base import ANNOTATED, PARTITIONED, TYPED, Context, Numerics, Pass
+from compiler.ops.spec import Localized, Operation, Shard, ShardingRule, Size, Step
+from compiler.pipeline.base import ANNOTATED, PARTITIONED, PLACED, SERIALISED, TYPED, Context, Numerics, Pass
 from compiler.rewrite.emitter import Emitter
 from passes.split.check import check
 from passes.split.choose import SplitPlan
 from passes.split.derivation import Derivation, Divided, Part
+from passes.split.expand import ExpandSplits
 from passes.split.factors import ATTRIBUTE, assignment_of, attribute, local_type, shard_of, wanted
 from passes.split.kinds import Kinds
 from passes.split.reshard import Resharder
@@ -37,12 +40,13 @@ class Partition(Pass):
     name = "partition"
     requires = frozenset({TYPED, ANNOTATED})
     establishes = frozenset({PARTITIONED})
-    breaks = frozenset({ANNOTATED})
+    breaks = frozenset({ANNOTATED, PLACED, SERIALISED})
     numerics = Numerics.REASSOCIATES
 
     def run(self, module: Module, context: Context) -> None:
         if module.mesh is None or not any(ATTRIBUTE in node.attrs for graph in module.entries.values() for node in graph):
             return
+        ExpandSplits().run(module, context)  # a pipeline may have left it out
         before, derivations = module.copy(), []
         for entry, graph in module.entries.items():
             derivations.append(Derivation(entry))
@@ -112,11 +116,11 @@ class _Partitioner:
             shard = shard_of({f.name: f for f in rule.factors}, assignment, at, self.mesh)
             local = tuple(column[k] for column in columns)
             localized = _localize(whole, shard, tuple(self.graph.type_of(v) for v in local), self.kinds)
-            first = self._emit(node, whole, k, localized, local, controls)
+            before, first = self._emit(node, whole, k, localized, local, controls)
             chains = [self._finished(node, k, localized, Value(first.node, port)) for port in range(len(node.types))]
             results.append([chain[-1] for chain in chains])
             self._check_types(node, results[-1], given, at)
-            made = tuple(dict.fromkeys(value.node for chain in chains for value in chain))
+            made = (*before, *dict.fromkeys(value.node for chain in chains for value in chain))
             parts.append(Part(self.mesh.devices[k], made or (first.node,), tuple(results[-1])))
         layouts = tuple(_known(sharding, type_) for sharding, type_ in zip(given, node.types, strict=True))
         self.derivation.divided.append(Divided(node.name, node.op, attribute(assignment), tuple(parts), layouts))
@@ -130,21 +134,52 @@ class _Partitioner:
             return (self.forms.whole(value),) * len(self.mesh.devices)
         return self.forms.local(value, lies if lies is not None else Sharding(((),) * (rank or 0)))
 
-    def _emit(self, node: Node, whole: Operation, k: int, localized: Localized, operands: tuple[Value, ...], controls: list[str]) -> Value:
+    def _emit(
+        self, node: Node, whole: Operation, k: int, localized: Localized, operands: tuple[Value, ...], controls: list[str]
+    ) -> tuple[list[str], Value]:
+        """The nodes before a shard's own, and its own."""
+        if localized.steps:
+            return self._emit_steps(node, k, localized.steps, operands, controls)
         values = list(operands)
         for slot, content in sorted(localized.contents.items()):
-            dtype = self.graph.type_of(operands[slot]).dtype
-            values[slot] = self.sizes.vector(content, dtype) if isinstance(content, tuple) else self.sizes.scalar(content, dtype)
+            values[slot] = self._size(Size(content, self.graph.type_of(operands[slot]).dtype))
         attrs = _explicit(localized, whole, node)
+        name, device = f"{node.name}/{k}", self.mesh.devices[k]
+        return [], self.emitter.add(localized.op, values, attrs, name=name, device=device, origin=node.origin, controls=controls)
+
+    def _emit_steps(
+        self, node: Node, k: int, steps: tuple[Step, ...], operands: tuple[Value, ...], controls: list[str]
+    ) -> tuple[list[str], Value]:
+        made: dict[str, Value] = {}
         device = self.mesh.devices[k]
-        return self.emitter.add(localized.op, values, attrs, name=f"{node.name}/{k}", device=device, origin=node.origin, controls=controls)
+        for step in steps:
+            values = [self._step_operand(node, k, what, operands, made) for what in step.operands]
+            attrs = stored(step.op, step.attrs, [self.graph.type_of(v).dtype for v in values])
+            name = f"{node.name}/{k}" if step is steps[-1] else f"{node.name}/{step.name}_{k}"
+            made[step.name] = self.emitter.add(step.op, values, attrs, name=name, device=device, origin=node.origin, controls=controls)
+        *before, last = made.values()
+        return [value.node for value in before], last
+
+    def _step_operand(
+        self, node: Node, k: int, what: int | str | Tensor | Size, operands: tuple[Value, ...], made: Mapping[str, Value]
+    ) -> Value:
+        if isinstance(what, Size):
+            return self._size(what)
+        if isinstance(what, Tensor):
+            return self.emitter.constant(what, name=f"{node.name}/const_{k}", device=self.mesh.devices[k], origin=node.origin)
+        return made[what] if isinstance(what, str) else operands[what]
+
+    def _size(self, size: Size) -> Value:
+        if isinstance(size.content, tuple):
+            return self.sizes.vector(size.content, size.dtype)
+        return self.sizes.scalar(size.content, size.dtype)
 
     def _finished(self, node: Node, k: int, localized: Localized, value: Value) -> list[Value]:
         """The part, then what finishes it before it is combined: a sum of quotients is the quotient of the sum."""
         chain = [value]
         for finish in localized.finish:
-            dtype, found = self.graph.type_of(value).dtype, finish.content
-            content = self.sizes.vector(found) if isinstance(found, tuple) else self.sizes.scalar(found, dtype)
+            dtype = self.graph.type_of(value).dtype
+            content = self._size(Size(finish.content) if isinstance(finish.content, tuple) else Size(finish.content, dtype))
             name = f"{node.name}/{finish.op.lower()}_{k}"
             chain.append(self.emitter.add(finish.op, [chain[-1], content], name=name, device=self.mesh.devices[k], origin=node.origin))
         return chain

@@ -27,12 +27,12 @@ from cost_model.analytic import local_size, local_type, size_of_dim
 from cost_model.model import CostModel
 from passes.split.expand import divided_by, emit, steps_of, takes_steps
 from passes.split.factors import local_type as symbolic_type
-from passes.split.factors import wanted
+from passes.split.factors import shard_of, wanted
 from passes.split.kinds import Kinds
 from passes.split.prices import Lies, Reshards
 
 _HELD_ELSEWHERE = ("resource", "variant", "string")
-_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION, Kind.HALO, Kind.STEPS)
+_DIVIDED = (Kind.PARALLEL, Kind.REDUCTION, Kind.HALO, Kind.OFFSET, Kind.STEPS)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ class Enumerator:
 
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
         """Every assignment of a factor, or none, to each mesh axis; nothing divided is a replica."""
-        factors = [f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f)]
+        unknown = _of_unknown_size(operation, rule)
+        factors = [f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f) and f.name not in unknown]
         for chosen in product([None, *factors], repeat=len(self.mesh.axes)):
             axes: dict[str, list[MeshAxis]] = {}
             for found, axis in zip(chosen, self.mesh.axes, strict=True):
@@ -133,7 +134,7 @@ class Enumerator:
         elif takes_steps(operation, assignment):
             seconds = self._steps_seconds(operation, assignment)
         else:
-            seconds = self._shard_seconds(operation, rule, assignment)
+            seconds = self._shard_seconds(operation, rule, assignment) + self._around_seconds(operation, rule, assignment)
         label = ",".join(f"{f}:{a}" for f, a in sorted(assignment.items())) or "replica"
         full_operands = tuple(lies or _everywhere(t.rank) for lies, t in zip(operands, operation.operands, strict=True))
         full_results = tuple(lies or _everywhere(t.rank) for lies, t in zip(results, operation.results, strict=True))
@@ -150,6 +151,23 @@ class Enumerator:
         divided = [axes for factor, axes in assignment.items() if factor != PARTIAL]
         fraction = 1.0 / math.prod(mesh.axis(axis).size for axes in divided for axis in axes_of(axes))
         return max(self.costs.op_seconds(operation, d, sizes, fraction=fraction, local=local) for d in _kinds(mesh, self.costs))
+
+    def _around_seconds(self, operation: Operation, rule: ShardingRule, assignment: Mapping[str, str]) -> float:
+        """What a shard does besides the op itself, where it is several ops: masks, and rows that are trimmed."""
+        known = spec(operation.op)
+        special = any(f != PARTIAL and rule.factor(f).kind in (Kind.HALO, Kind.OFFSET, Kind.REDUCTION) for f in assignment)
+        if not special or known is None or known.localize is None:
+            return 0.0
+        shard = shard_of({f.name: f for f in rule.factors}, assignment, {a.name: min(1, a.size - 1) for a in self.mesh.axes}, self.mesh)
+        steps = known.localize(operation, shard, operation.operands).steps
+        if not steps:
+            return 0.0
+        _, results = rule.shardings(assignment)
+        moved = max(
+            self.costs.bytes(local_type(t, s, self.mesh, self.module.sizes), {}) for t, s in zip(operation.results, results, strict=True)
+        )
+        device = self.costs.cluster.device(self.mesh.devices[0])
+        return 2 * moved / device.memory_bandwidth + (len(steps) - 1) * device.overhead_seconds
 
     def _steps_seconds(self, operation: Operation, assignment: Mapping[str, str]) -> float:
         """The shards of every step, and what is moved between them."""
@@ -199,6 +217,14 @@ def _kinds(mesh: Mesh, costs: CostModel) -> list[str]:
     for device in mesh.devices:
         found.setdefault(costs.cluster.device(device).figures(), device)
     return list(found.values())
+
+
+def _of_unknown_size(operation: Operation, rule: ShardingRule) -> frozenset[str]:
+    """Factors that some value has in a dimension of unknown size, whatever the others say of theirs: nobody knows where to cut it."""
+    both = ((operation.operands, rule.operands), (operation.results, rule.results))
+    pairs = [pair for types, values in both for pair in zip(types, values, strict=True)]
+    dims = [pair for type_, value in pairs if value is not None for pair in zip(type_.shape or (), value, strict=False)]
+    return frozenset(name for size, names in dims if size is None for name in names)
 
 
 def _everywhere(rank: int | None) -> Sharding:

@@ -17,9 +17,10 @@ from compiler.ir.dims import Dim, KnownDim, evaluate, symbol
 from compiler.ir.graph import Attr, ShapeAttr
 from compiler.ir.sharding import MeshAxis, extent
 from compiler.ir.types import DType, TensorType
+from compiler.ir.weights import Tensor
 from compiler.ops import opdefs, queries
 from compiler.ops.attributes import complete
-from compiler.ops.spec import Content, DimFactors, Factor, Kind, Localized, Operation, Shard, ShardingRule
+from compiler.ops.spec import Content, DimFactors, Factor, Kind, Localized, Operation, Shard, ShardingRule, Size, Step
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -109,22 +110,39 @@ def joined(case: Case, op: Operation, name: str, parts: int) -> Arrays:
     assert rule is not None
     factor = rule.factor(name)
     assert factor.size is not None
-    shards = [_shard(op, case, rule, factor, i, *extent(factor.size, MeshAxis("x", parts), i)) for i in range(parts)]
+    shards = [_shard(op, case, rule, factor, i, parts, *extent(factor.size, MeshAxis("x", parts), i)) for i in range(parts)]
     return tuple(_join(dims, factor, [s[0][port] for s in shards], shards[0][1]) for port, dims in enumerate(rule.results))
 
 
 def _shard(
-    op: Operation, case: Case, rule: ShardingRule, factor: Factor, index: int, start: KnownDim, size: KnownDim
+    op: Operation, case: Case, rule: ShardingRule, factor: Factor, index: int, parts: int, start: KnownDim, size: KnownDim
 ) -> tuple[Arrays, Localized]:
-    shard = Shard({factor.name: index}, {factor.name: 0}, {factor.name: start}, {factor.name: size})
+    shard = Shard({factor.name: index}, {factor.name: parts}, {factor.name: start}, {factor.name: size})
     local = [_slice(array, dims, rule, factor, value(start), value(size)) for array, dims in zip(case.operands, rule.operands, strict=True)]
     localized = queries.localize(op, shard, tuple(TensorType(dtype_of(a), a.shape) for a in local))
+    if localized.steps:
+        return _run_steps(localized.steps, local), localized
     for slot, content in localized.contents.items():
         spelled = [value(c) for c in content] if isinstance(content, tuple) else value(content)
         local[slot] = np.array(spelled, case.operands[slot].dtype)
     found = run(localized.op, tuple(local), localized.attrs)
     _check_inferred(Case(localized.op, tuple(local), localized.attrs, case.constant), found)
     return found, localized
+
+
+def _run_steps(steps: tuple[Step, ...], operands: list[np.ndarray]) -> Arrays:
+    """Several ops that are one shard."""
+    made: dict[str, Arrays] = {}
+    for step in steps:
+        values = []
+        for what in step.operands:
+            if isinstance(what, Size):
+                spelled = [value(c) for c in what.content] if isinstance(what.content, tuple) else value(what.content)
+                values.append(np.array(spelled, what.dtype.numpy))
+            else:
+                values.append(what.array if isinstance(what, Tensor) else made[what][0] if isinstance(what, str) else operands[what])
+        made[step.name] = run(step.op, tuple(values), step.attrs)
+    return made[steps[-1].name]
 
 
 def _check_inferred(case: Case, found: Arrays) -> None:

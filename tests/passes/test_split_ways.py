@@ -3,9 +3,10 @@
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
-from tests.passes.splitting import assert_all_alike, in_every_way, mesh
+from tests.passes.splitting import assert_all_alike, divided, in_every_way, mesh, requests
 
 MESHES = {"2": mesh(2), "3": mesh(3), "2x2": mesh(2, 2)}
 
@@ -53,6 +54,11 @@ WINDOWS = {
     "conv 3d": Op("Conv3D(f32[1,7,6,5,2], f32[3,2,3,2,3]) -> f32[1,5,5,3,3]", f"{VALID}, strides=[1,1,1,1,1]", "s0 s1 s2"),
     "max pool": Op("MaxPool(f32[b,9,7,3]) -> f32[b,5,4,3]", f"{SAME}, ksize=[1,3,2,1], strides=[1,2,2,1]", "s0 s1 c"),
     "max pool, valid": Op("MaxPool(f32[2,9,7,3]) -> f32[2,4,3,3]", f"{VALID}, ksize=[1,2,2,1], strides=[1,2,2,1]", "s0 s1"),
+    "average pool, same": Op("AvgPool(f32[b,9,7,3]) -> f32[b,9,7,3]", f"{SAME}, ksize=[1,3,2,1], {ONES}", "s0 s1 c"),
+    "average pool, stride 2": Op("AvgPool(f32[2,11,8,3]) -> f32[2,6,4,3]", f"{SAME}, ksize=[1,4,3,1], strides=[1,2,2,1]", "s0 s1"),
+    "average pool, stride 3": Op("AvgPool(f32[2,17,8,3]) -> f32[2,6,8,3]", f"{SAME}, ksize=[1,5,1,1], strides=[1,3,1,1]", "s0"),
+    "conv 3d, same": Op("Conv3D(f32[1,9,6,5,2], f32[3,4,3,2,3]) -> f32[1,5,6,5,3]", f"{SAME}, strides=[1,2,1,1,1]", "s0 s1 s2"),
+    "max pool 3d, same": Op("MaxPool3D(f32[1,9,6,5,2]) -> f32[1,5,6,5,2]", f"{SAME}, ksize=[1,3,2,3,1], strides=[1,2,1,1,1]", "s0 s1 s2"),
     "average pool, valid": Op("AvgPool(f32[2,9,7,3]) -> f32[2,7,6,3]", f"{VALID}, ksize=[1,3,2,1], {ONES}", "s0 s1"),
 }
 
@@ -67,6 +73,31 @@ STEPS = {
     "norm": Op("EuclideanNorm(f32[b,5,7]) -> f32[b,7]", "", "d0 d1 d2", (LAST[0].replace("-1", "1"),)),
     "norm, kept": Op("EuclideanNorm(f32[b,5]) -> f32[b,1]", "keep_dims=true", "d0 d1", LAST),
 }
+
+
+FIRST = ("%axis = Const() {value=tensor(i32[], 0)} : i32[]",)
+HOT = (
+    "%depth = Const() {value=tensor(i32[], 7)} : i32[]",
+    "%on = Const() {value=tensor(f32[], 2.5)} : f32[]",
+    "%off = Const() {value=tensor(f32[], -1.0)} : f32[]",
+)
+TABLES = {
+    "embedding": Op("GatherV2(f32[5,7], i32[b,3]) -> f32[b,3,7]", "", "d0 d1 i0 i1", FIRST),
+    "embedding of scalars, long indices": Op("GatherV2(f32[5], i64[b]) -> f32[b]", "", "d0 i0", FIRST),
+    "gather of columns": Op("GatherV2(f32[4,5,2], i32[3]) -> f32[4,3,2]", "", "d0 d1 d2 i0", (FIRST[0].replace("0)", "1)"),)),
+    "gather of integers": Op("Gather(i64[5,7], i32[b]) -> i64[b,7]", "", "d0 d1 i0"),
+    "one hot": Op("OneHot(i32[b,3]) -> f32[b,3,7]", "", "d0 d1 depth", HOT),
+    "one hot, first": Op("OneHot(i64[b]) -> f32[7,b]", "axis=0", "d0 depth", HOT),
+}
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("over", MESHES)
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_divide(case: str, over: str, run_module) -> None:  # type: ignore[no-untyped-def]
+    op = TABLES[case]
+    tried = assert_all_alike(run_module, op.text, "y", MESHES[over], 0.0)
+    assert over != "2" or {f"{factor}:d" for factor in op.factors.split()} <= tried, tried
 
 
 @pytest.mark.tf
@@ -91,3 +122,14 @@ def test_a_factor_may_run_over_both_axes_of_a_mesh() -> None:
     _, ways = in_every_way(WINDOWS["conv, same, odd"].text, "y", MESHES["2x2"])
     labels = {strategy.label for strategy in ways.values()}
     assert {"n:x,s0:y", "s0:x,s1:y", "co:x*y", "ci:x,co:y", "s0:x*y"} <= labels
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("index", [-1, 5])
+def test_an_index_outside_the_table_still_fails(index: int, run_module) -> None:  # type: ignore[no-untyped-def]
+    op = TABLES["embedding"]
+    for factor in ("d0", "d1"):
+        module = divided(op.text, MESHES["3"], {"y": {factor: "d"}})
+        (given,) = requests(module, (2,))
+        (found,) = run_module(module, [{**given, "x1": np.full((2, 3), index, np.int32)}], 4)
+        assert found.error is not None and "not in [0, " in found.error.message
