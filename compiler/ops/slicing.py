@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -291,6 +292,12 @@ def _pad_rule(operation: Operation) -> ShardingRule | None:
     return _cut_rule(shape, result, [i for i, p in enumerate(paddings) if p != (0, 0)], rest)
 
 
+def _mirror_rule(operation: Operation) -> ShardingRule | None:
+    """As Pad; the kernel refuses to reflect what has an empty dimension, padded or not."""
+    rule = _pad_rule(operation)
+    return None if rule is None else replace(rule, factors=tuple(replace(f, least=1) for f in rule.factors))
+
+
 MOVES = frozenset({Trait.MOVEMENT, Trait.LINEAR})
 JOINS = frozenset({Trait.MOVEMENT})
 
@@ -312,5 +319,5 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec("Unpack", _unpack_type, _unpack_rule, MOVES, contents=_unpack_contents),
     OpSpec("Pad", _pad_type, _pad_rule, MOVES),
     OpSpec("PadV2", _pad_type, _pad_rule, JOINS),
-    OpSpec("MirrorPad", _pad_type, _pad_rule, MOVES),
+    OpSpec("MirrorPad", _pad_type, _mirror_rule, MOVES),
 )

@@ -144,7 +144,8 @@ def counts(d: Drawn) -> None:
 def band(d: Drawn) -> None:
     value = d.pick("float32", least=2, where=after_batch)
     if value is not None:
-        low, high = d.scalar(d.choose.integer(-1, 2), "int64"), d.scalar(d.choose.integer(-1, 2), "int64")
+        most = min(2, *numbers(d, value)[-2:])
+        low, high = d.scalar(d.choose.integer(-1, most), "int64"), d.scalar(d.choose.integer(-1, most), "int64")
         k = d.known[value]
         if len(k.shape) > 2:
             d.add("MatrixBandPart", (value, low, high), low=min(k.low, 0.0), high=max(k.high, 0.0), grade=k.grade)

@@ -188,12 +188,12 @@ def local_response(d: Drawn) -> None:
 
 
 def half_conv(d: Drawn) -> None:
-    """A convolution in another element type."""
+    """A convolution in another element type; oneDNN pads bfloat16 with its neighbours times zero, which spreads NaN."""
     value = image(d)
     if value is None:
         return
     dtype = d.choose.of(("float64", "bfloat16", "float16"))
-    value = d.add("Cast", (d.tame(value, 10.0),), {"DstT": DType(dtype)}, hidden=True, grade=d.known[value].grade)
+    value = d.add("Cast", (d.cleaned(d.tame(value, 10.0)),), {"DstT": DType(dtype)}, hidden=True, grade=d.known[value].grade)
     _, _, channels = numbers(d, value)
     d.add("Conv2D", (value, d.weight(1, 1, channels, 2, dtype=dtype)), {"strides": (1, 1, 1, 1), "padding": "VALID"},
           low=-10.0 * channels - 1, high=10.0 * channels + 1, grade=Grade.ROUGH)  # fmt: skip
