@@ -55,6 +55,8 @@ class Plan:
     loads: tuple[DeviceLoad, ...]
     decisions: tuple[Decision, ...]
     placed: tuple[Placed, ...]
+    workers: int = 0
+    """Devices that operators may be divided over."""
     pins: Mapping[str, str] = field(default_factory=dict)
     wishes: Mapping[str, str] = field(default_factory=dict)
     """Splits that were asked for."""
@@ -102,7 +104,7 @@ class Plan:
         chosen: dict[str, dict[str, str]] = {}
         for decision in self.decisions:
             chosen.setdefault(decision.entry, {})[decision.node] = decision.chosen
-        return Wishes(chosen=chosen, devices=len(self.loads))
+        return Wishes(chosen=chosen, devices=self.workers)
 
     def to_json(self) -> str:
         """The plan as data; equal plans give equal text."""

@@ -88,6 +88,7 @@ def make_plan(
             for node in map(graph.node, graph.order())
             if node.op != INPUT
         ),
+        len(cluster.workers),
         dict(pins or {}),
         dict(wishes or {}),
         tuple(derivation.to_json() for derivation in splits.derivations if derivation.divided),

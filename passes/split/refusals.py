@@ -41,8 +41,10 @@ def places(operation: Operation, label: str) -> list[str]:
 def _why_not(rule: ShardingRule, factor: Factor, devices: int, static_only: bool, sizes: Mapping[str, int]) -> str:
     if factor.kind is Kind.WHOLE:
         return "the operator needs all of it" if factor.size is not None else "its size is not known"
-    if factor.name not in {f.name for f in rule.splits()}:
+    if factor.kind is not Kind.STEPS and factor.name not in {f.name for f in rule.splits()}:
         return "it is a minor part of a dimension"
+    if isinstance(factor.size, Expr) and factor.kind is Kind.HALO:
+        return f"its shards need neighbours' rows, and its size {factor.size} is known at run time only"
     if isinstance(factor.size, Expr) and static_only:
         return f"its size {factor.size} is known at run time only, and may be 1; the throughput objective divides it"
     if size_of_dim(factor.size, sizes) < devices:

@@ -272,14 +272,14 @@ def test_planted_errors_are_named(plant: str, tmp_path: Path) -> None:
 
 def test_only_what_is_linear_passes_partial_sums_through(tmp_path: Path) -> None:
     """Each shard of Tanh would compute the whole, and the whole would be counted twice."""
-    module = parse_module(f'''module "m" facts(typed, annotated)
+    module = parse_module(f"""module "m" facts(typed, annotated)
 {TWO}
 
 entry @f(%x: f32[3,6], %w: f32[6,5]) -> (y = %t) {{
   %m = MatMul(%x, %w) {{_factors=["k:d"]}} : f32[3,5]@[_,_]+sum(d) from(a)
   %t = Tanh(%m) {{_factors=["+:d"]}} : f32[3,5]@[_,_]+sum(d) from(a)
 }}
-''')
+""")
     with pytest.raises(Unproven, match="Tanh 't' passes partial sums through, expected an operator whose rule says that it is linear"):
         Partition().run(module, Context())
 
