@@ -84,6 +84,7 @@ def test_no_arguments_is_help_and_a_bad_request():
         (["compile", "m", "-o", "out", "--split", "=n"], "--split '=n' is not of the form NAME=VALUE"),
         (["plan", "m", "--what-if", "dense"], "--what-if 'dense' is not of the form NAME=VALUE"),
         (["plan", "m", "--save-plan", "nowhere/p.json"], "cannot write nowhere/p.json"),
+        (["plan", "m", "--export-iopddl", "nowhere/p.json"], "cannot write nowhere/p.json"),
         (["run", "m", "--inputs", "nothing.npz", "-o", "y.npz"], "nothing.npz: no such file"),
         (["run", "m", "--inputs", "file", "-o", "y.npz"], "file is not a .npz archive"),
         (["run", "m", "--inputs", "objects.npz", "-o", "y.npz"], "objects.npz is not a .npz of plain arrays"),

@@ -83,18 +83,19 @@ def compile_command(
 @options.plan
 @options.save_plan
 @click.option("--explain", "explained", multiple=True, metavar="WHAT", help="why an operator, layer or kind is as it is")
+@click.option("--export-iopddl", "exported", metavar="FILE", help="write the choice of splits as an IOPDDL problem (.json, .json.gz)")
 @click.option("--what-if", "asked", multiple=True, metavar="WHAT=HOW", help="the best plan with it divided so")
 @options.allow_files
 @options.as_json
 def plan_command(
     model: str, cluster: str, objective: str, numerics: str, signature: str | None, inputs: tuple[str, ...],
     pins: tuple[str, ...], splits: tuple[str, ...], plan_file: str | None, save_plan: str | None,
-    explained: tuple[str, ...], asked: tuple[str, ...], allow_files: bool, as_json: bool,
+    exported: str | None, explained: tuple[str, ...], asked: tuple[str, ...], allow_files: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Plan MODEL for a cluster and say why; nothing is written, nothing is run."""
     shapes, pinned, split = options.input_shapes(inputs), pin_pairs(pins), split_pairs(splits)
     questions, earlier = options.pairs("--what-if", asked, "dense=n"), read_plan(plan_file)
-    for file in filter(None, (save_plan,)):
+    for file in filter(None, (save_plan, exported)):
         options.refuse_unwritable(file)
 
     from compiler.commands.show import print_plan
@@ -110,6 +111,8 @@ def plan_command(
         texts = [made.explain(name) for name in explained] + [str(made.what_if(name, how)) for name, how in questions.items()]
     if save_plan:
         options.write_text(Path(save_plan), made.to_json())
+    if exported:
+        options.write_whole(Path(exported), lambda file: file.write(made.iopddl(signature, compressed=exported.endswith(".gz"))))
     print_plan(made, texts, as_json)
 
 

@@ -16,6 +16,7 @@ from compiler.driver.explain import differences, explain, made_from
 from compiler.ir.errors import CleaveError
 from passes.layers import nobody, speaks_of
 from passes.split.choose import Alternative, Decision
+from passes.split.iopddl import problem_bytes
 from passes.split.problem import Unsolvable
 from passes.split.study import Study, WhatIf
 from passes.split.wishes import Wishes
@@ -93,6 +94,16 @@ class Plan:
             except CleaveError as error:
                 refused = refused or error
         raise refused or CleaveError(f"the plan has no signature {entry!r}, expected one of {sorted(self.studies)}")
+
+    def iopddl(self, entry: str | None = None, compressed: bool = False) -> bytes:
+        """The problem that was solved for one signature, as a file of the IOPDDL contest's format."""
+        found = [key for key in self.studies if entry in (None, key)]
+        if len(found) != 1:
+            kept = (
+                f"it keeps those of {sorted(self.studies)}" if self.studies else "it keeps none: made for one device, or read from a file"
+            )
+            raise CleaveError(f"one signature's problem can be exported from the plan, but {kept}")
+        return problem_bytes(self.studies[found[0]].problem, found[0], compressed)
 
     def diff(self, other: Plan) -> str:
         """What `other` does otherwise, in words; "" where it is the same."""

@@ -70,21 +70,34 @@ def _problem(data: Any, lists: list[Vector]) -> Problem:
     return Problem(tuple(costs), tuple(found), usage, None if limit is None else float(limit), intervals)
 
 
-def write_problem(problem: Problem, name: str, path: Path, unit: float = 1.0) -> None:
-    """Write `problem` in the contest's format, costs as whole numbers of `unit` (1e-9: nanoseconds of our seconds)."""
+def write_problem(problem: Problem, name: str, path: Path) -> None:
+    path.write_bytes(problem_bytes(problem, name, path.suffix == ".gz"))
+
+
+def problem_bytes(problem: Problem, name: str, compressed: bool = False) -> bytes:
+    """`problem` in the contest's format.  Its costs are whole numbers: costs that are whole stay, others are counted in `_unit`."""
     usage = problem.usage or tuple(np.zeros(len(cost)) for cost in problem.costs)
     intervals = problem.intervals or ((0, 1),) * len(problem.costs)
+    unit = _unit([*problem.costs, *(matrix for _, _, matrix in problem.edges)])
     nodes = {
         "intervals": [list(interval) for interval in intervals],
         "costs": [_whole(cost, unit) for cost in problem.costs],
-        "usages": [_whole(bytes_, 1.0) for bytes_ in usage],
+        "usages": [[int(np.ceil(bytes_)) for bytes_ in used] for used in usage],
     }
     edges = {"nodes": [[i, j] for i, j, _ in problem.edges], "costs": [_whole(matrix.ravel(), unit) for _, _, matrix in problem.edges]}
     data: dict[str, object] = {"name": name, "nodes": nodes, "edges": edges}
     if problem.limit is not None:
         data["usage_limit"] = int(problem.limit)
-    text = json.dumps({"problem": data}, separators=(",", ":"))
-    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+    text = json.dumps({"problem": data}, separators=(",", ":")).encode()
+    return gzip.compress(text, mtime=0) if compressed else text
+
+
+def _unit(costs: Iterable[Vector]) -> float:
+    """1 if all are whole; else a picosecond, or more where costs are so large that sums would leave what float64 counts exactly."""
+    allowed = [cost[cost < FORBIDDEN] for cost in costs]
+    if all(bool((cost == np.rint(cost)).all()) for cost in allowed):
+        return 1.0
+    return max(1e-12, max(float(np.abs(cost).max(initial=0.0)) for cost in allowed) / 1e12)
 
 
 def _whole(values: Iterable[float], unit: float) -> list[int]:

@@ -35,6 +35,20 @@ def test_pins_splits_and_plans_through_the_front_door(network, tmp_path: Path) -
     assert alone.diff(again) != "" and alone.what_if("hidden", "n").difference >= 0
 
 
+def test_the_problem_that_was_solved_is_written_as_the_contest_does(network, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import compiler
+    from passes.split.iopddl import read_problem
+    from passes.split.problem import evaluate
+    from passes.split.solve import solve
+
+    plan = compiler.plan(network, "cpu:2")
+    (tmp_path / "p.json.gz").write_bytes(plan.iopddl("serving_default", compressed=True))
+    written, study = read_problem(tmp_path / "p.json.gz"), plan.studies["serving_default"]
+    assert solve(written).cost == pytest.approx(evaluate(written, study.solution.choice).total, rel=1e-6)
+    with pytest.raises(compiler.CleaveError, match="one signature's problem can be exported"):
+        plan.iopddl("other")
+
+
 def test_an_unknown_layer_is_one_line(network) -> None:  # type: ignore[no-untyped-def]
     import compiler
 

@@ -74,9 +74,11 @@ def prune(problem: Problem) -> Pruned:
     usage = [_exact(u, problem.limit) for u in problem.usage] or [np.zeros(len(cost)) for cost in problem.costs]
     around = _around(len(masks), edges)
     changed = _suspects(masks, edges, matrices)
-    while changed:
+    while True:
         _revise(masks, edges, around, matrices, changed)
         changed = _fits(masks, usage, intervals, slack)
+        if not changed:
+            break
     kept = [np.flatnonzero(mask) for mask in masks]
     cut = [(i, j, _shrunk(matrices, m, masks[i], masks[j], kept[i], kept[j])) for i, j, m in edges]
     costs = [cost[keep] for cost, keep in zip(problem.costs, kept, strict=True)]
