@@ -116,8 +116,12 @@ def pads_freely(operation: Operation, spans: tuple[Window, ...]) -> bool:
 
 
 def space_factors(operation: Operation, spans: tuple[Window, ...], sizes: tuple[Dim, ...]) -> tuple[Factor, ...]:
-    """Factors s0, s1, ... of the result's rows: with a halo where it is known, else WHOLE."""
-    halos = [span.halo if pads_freely(operation, spans) else span.same_halo for span in spans]
+    """Factors s0, s1, ... of the result's rows: with a halo where it is known, else WHOLE.
+
+    A shard that is padded explicitly is so along every axis, so all of them must be known."""
+    freely = pads_freely(operation, spans)
+    known = not freely or all(span.pads is not None for span in spans)
+    halos = [None if not known else span.halo if freely else span.same_halo for span in spans]
     return tuple(
         factor(f"s{i}", size, Kind.WHOLE if halo is None else Kind.HALO, halo=halo or (0, 0, 1), least=1)
         for i, (halo, size) in enumerate(zip(halos, sizes, strict=True))

@@ -15,7 +15,7 @@ and every output must denote the whole of what it was.  Nothing is run.  None of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -29,7 +29,7 @@ from compiler.ops.attributes import stored
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.regions import in_control_flow
-from compiler.ops.spec import PARTIAL, Content, Finish, Localized, Shard, Size, Step
+from compiler.ops.spec import PARTIAL, Content, Finish, Kind, Localized, Operation, Shard, Size, Step
 from passes.split.check_shard import ANNOTATION, Claim, Rules, lies, runs, same_body
 from passes.split.denote import MOVEMENTS, Piece, Terms, Unproven, normal, whole
 from passes.split.derivation import Derivation, Divided, Part
@@ -271,6 +271,7 @@ class _Checker:
             factors = {f.name for f in self.rules.of(op).splits()}
             used = [axis for over in axes.values() for axis in over]
             passed = axes.pop(PARTIAL, ())
+            self._check_offsets(op, axes)
             if passed and not self.rules.of(op).linear:
                 raise Unproven(f"{op.op} {op.name!r} passes partial sums through, expected an operator whose rule says that it is linear")
             if len(axes) + bool(passed) != len(divided.factors) or len(set(used)) != len(used) or not axes.keys() <= factors:
@@ -281,6 +282,14 @@ class _Checker:
                 )
             self.claims[divided.node] = Claim(divided, op, self.old.operands(divided.node), self.rules.of(op), axes, passed, self.mesh)
         return self.claims[divided.node]
+
+    def _check_offsets(self, op: Operation, factors: Iterable[str]) -> None:
+        """Shards that know where they start are different ones: every result has to be divided by such a factor."""
+        rule = self.rules.of(op)
+        for name in factors:
+            lies_in = all(any(name in dim for dim in dims or ()) for dims in rule.results)
+            if rule.factor(name).kind is Kind.OFFSET and not lies_in:
+                raise Unproven(f"{op.op} {op.name!r} is divided by {name!r}, whose shards differ, expected every result to have it")
 
     def _expect_op(self, node: Node, local: Localized) -> None:
         dtypes = [self.new.type_of(v).dtype for v in self.new.operands(node.name)]

@@ -82,6 +82,24 @@ MORE = {
 }""",
         GRID,
     ),
+    "rows of a table": (
+        """entry @f(%x: f32[4,3]) -> (y = %y) {
+  %zero = Const() {value=tensor(i32[], 0)} : i32[] from(a)
+  %p = Abs(%x) : f32[4,3] from(a)
+  %i = Cast(%p) {DstT=i32} : i32[4,3] from(a)
+  %t = Const() {value=weight(w0, 0, f32[9,2])} : f32[9,2] from(a)
+  %g = GatherV2(%t, %i, %zero) {_factors=["d0:d"]} : f32[4,3,2]@[_,_,_]+sum(d) from(a)
+  %y = Neg(%g) {_factors=["d0:d"]} : f32[4,3,2]@[d,_,_] from(a)
+}""",
+        TWO,
+    ),
+    "a pool that pads by SAME only": (
+        """entry @f(%x: f32[1,9,4,2]) -> (y = %p) {
+  %e = Exp(%x) {_factors=["d1:d"]} : f32[1,9,4,2]@[_,d,_,_] from(a)
+  %p = AvgPool(%e) {ksize=[1,3,2,1], padding="SAME", strides=[1,2,2,1], _factors=["s0:d"]} : f32[1,5,2,2]@[_,d,_,_] from(a)
+}""",
+        TWO,
+    ),
     "a whole node between, and who waits for whom": (
         """entry @f(%x: f32[4,6]) -> (y = %z) {
   %y = Exp(%x) {_factors=["d0:d"]} : f32[4,6]@[d,_] from(a)
