@@ -189,7 +189,7 @@ class Stores:
     def _append(self, array: Array, dtype: DType) -> WeightRef:
         import hashlib
 
-        key = (str(dtype), array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8)).digest())
+        key = (str(dtype), array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._known:
             name, path = self._scratch_store()
             offset = -(-self._scratch_size // 64) * 64
