@@ -66,6 +66,9 @@ class Validator:
     seed: int = 0
     timeout_seconds: float = 300.0
     progress: Callable[[str], None] = field(default=lambda _: None)
+    grappler: tuple[bool, ...] = (False, True)
+    """The candidate is run so; a graph that carries no settings of its own is only itself with Grappler off."""
+    spreads: tuple[tuple[str, Mapping[str, int]], ...] = SPREAD_CONFIGS
 
     def check(self, original: Subject, candidate: Artefact, inputs: Sequence[Draw] | None = None) -> Verdict:
         """The verdict on one signature; `inputs` replaces the drawn ones."""
@@ -115,12 +118,15 @@ class _Session:
     notes: list[str] = field(default_factory=list)
     _doubles: list[dict[str, Array] | None] | None = None
     _spreads: list[list[RunResult]] = field(default_factory=list)
-    _configs_left: list[tuple[str, Mapping[str, int]]] = field(default_factory=lambda: list(SPREAD_CONFIGS))
+    _configs_left: list[tuple[str, Mapping[str, int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._configs_left = list(self.validator.spreads)
 
     def verdict(self, refused: Sequence[tuple[Draw, RunResult]]) -> Verdict:
         differences: list[Difference] = []
         faults: list[str] = []
-        for grappler in (False, True):
+        for grappler in self.validator.grappler:
             self.validator.progress(f"candidate, Grappler {'on' if grappler else 'off'}")
             everything = [*(d for d, _ in self.accepted), *(d for d, _ in refused)]
             results = self.validator.run(self.candidate, everything, replace(self.config, grappler=grappler))
@@ -188,10 +194,18 @@ class _Session:
             return Difference(name, label, fault=compare.exact_fault(truth, found))
         if not compare.is_float(truth) and truth.dtype.kind != "c":
             return self._judge_discrete(k, name, label, truth, found)
-        fault = compare.special_fault(truth, found)
+        fault, note = self._special_fault(k, name, truth, found)
         if fault:
             return Difference(name, label, fault=fault)
-        return self._judge_float(k, name, label, truth, found)
+        return replace(self._judge_float(k, name, label, truth, found), note=note)
+
+    def _special_fault(self, k: int, name: str, truth: Array, found: Array) -> tuple[str, str]:
+        """NaN and infinities are where the original has them, under its own settings or, then with a note, under others."""
+        first = fault = compare.special_fault(truth, found)
+        while fault and self._configs_left:
+            self._measure_spread()
+            fault = compare.special_fault(truth, found, self._others(k, name))
+        return fault, "the original's own NaN and infinities depend on its settings" if first and not fault else ""
 
     def _judge_float(self, k: int, name: str, label: str, truth: Array, found: Array) -> Difference:
         reference = self._double(k).get(name, truth)
@@ -256,5 +270,8 @@ class _Session:
         self._spreads.append(self.validator.run(self.original.artefact, [d for d, _ in self.accepted], config))
 
     def _spread(self, k: int, name: str, truth: Array) -> float:
-        found = [r[k].outputs[name] for r in self._spreads if r[k].error is None and name in r[k].outputs]
-        return max((compare.distance(a, truth) for a in found if a.shape == truth.shape), default=0.0)
+        return max((compare.distance(a, truth) for a in self._others(k, name) if a.shape == truth.shape), default=0.0)
+
+    def _others(self, k: int, name: str) -> list[Array]:
+        """The original's output under the other settings measured so far."""
+        return [r[k].outputs[name] for r in self._spreads if r[k].error is None and name in r[k].outputs]

@@ -102,9 +102,11 @@ class _Bounds:
             return fault
         if not compare.is_float(before) and before.dtype.kind != "c":
             return self._discrete(k, name, before, after)
-        fault = compare.special_fault(before, after)
-        if fault:
-            return fault
+        if compare.special_fault(before, after):
+            others = [a for a in (_named(r[k], name) for r in self._measured()) if a is not None]
+            fault = compare.special_fault(before, after, others)
+            if fault:
+                return fault
         apart = compare.distance(before, after)
         return "" if apart <= compare.result_floor(before) else self._far(k, name, before, after, apart)
 

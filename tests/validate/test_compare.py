@@ -157,3 +157,15 @@ def test_the_float64_twin_has_no_float32_left() -> None:
 
 def test_an_opaque_op_has_no_float64_twin() -> None:
     assert to_double(parse_module(DOUBLE.replace("Mul(%m, %s)", "NoSuchOp(%m, %s)"))) == "NoSuchOp is opaque"
+
+
+def test_special_values_may_be_where_the_original_has_them_under_other_settings() -> None:
+    nan, inf = np.nan, np.inf
+    original, other = np.float32([nan, 0, 0, inf]), np.float32([nan, nan, 0, inf])
+    assert compare.special_fault(original, np.float32([nan, nan, 1, inf])) == (
+        "1 of 4 elements are NaN in one of the two only, first at [1]: nan, expected 0.0"
+    )
+    assert compare.special_fault(original, np.float32([nan, nan, 1, inf]), [other]) == ""
+    assert "first at [2]: nan" in compare.special_fault(original, np.float32([nan, nan, nan, inf]), [other])
+    assert "are +inf" in compare.special_fault(original, np.float32([nan, 0, 0, -inf]), [other])
+    assert "are -inf" in compare.special_fault(np.float32([-inf]), np.float32([0]), [np.float32([inf])])
