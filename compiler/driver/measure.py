@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from compiler.execution import RuntimeConfig, SavedModelArtefact
 from compiler.ir.errors import CleaveError
 from compiler.validate.draw import draws, schemes
+from compiler.validate.texts import kinds_of_text
 
 if TYPE_CHECKING:
     from compiler.driver.compile import Compiled
@@ -28,7 +29,7 @@ def measure(compiled: Compiled, repeat: int = 20) -> dict[str, float]:
             RuntimeConfig(devices=devices, grappler=True, intra_threads=1, inter_threads=devices),
         ),
     }
-    for scheme in schemes(inputs):
+    for scheme in schemes(inputs, kinds_of_text(compiled.source.module)):
         request = draws(inputs, scheme, batches=(max(1, min(compiled.plan.sizes.values(), default=1)),))[0].inputs
         times: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(ROUNDS):

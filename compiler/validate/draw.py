@@ -10,23 +10,24 @@ import numpy as np
 from compiler.execution import Array
 from compiler.ir.dims import Expr, KnownDim, evaluate, symbols
 from compiler.ir.types import TensorType
+from compiler.validate.texts import WORDS, Texts
 
 BATCHES = (1, 3)
 """Leading sizes tried: one, and one that no usual device count divides."""
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 1.0, -1.0)
-_WORDS = (b"", b"a", b"the", b"def f(x): return x", b"\xc3\xa9t\xc3\xa9", b"12 34")
 
 
 @dataclass(frozen=True)
 class Scheme:
     """How open sizes are filled: `length` for unknown dimensions but the first (None: the batch size too), a shape for unknown ranks.
 
-    `positive`: no value is 0 or less, for models that assert it.
+    `positive`: no value is 0 or less, for models that assert it.  `texts`: what strings are drawn from.
     """
 
     length: int | None
     scalars: bool = False
     positive: bool = False
+    texts: Texts = WORDS
 
 
 SCHEMES = (Scheme(5), Scheme(None), Scheme(16), Scheme(64), Scheme(None, scalars=True), Scheme(5, scalars=True), Scheme(1000))
@@ -63,9 +64,10 @@ def _leading_symbols(inputs: Mapping[str, TensorType]) -> frozenset[str]:
     return frozenset().union(*(symbols(t.shape[0]) for t in inputs.values() if t.shape))
 
 
-def schemes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
-    """The schemes that differ for these inputs, and each again with positive values."""
-    found = _open_sizes(inputs)
+def schemes(inputs: Mapping[str, TensorType], texts: Sequence[Texts] = (WORDS,)) -> tuple[Scheme, ...]:
+    """The schemes that differ for these inputs, each with each kind of text, and again with positive values."""
+    kinds = texts if any(type_.dtype == "string" for type_ in inputs.values()) else (WORDS,)
+    found = [replace(scheme, texts=kind) for kind in kinds for scheme in _open_sizes(inputs)]
     return (*found, *(replace(scheme, positive=True) for scheme in found))
 
 
@@ -80,7 +82,7 @@ def _open_sizes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
 def _arrays(
     inputs: Mapping[str, TensorType], leading: frozenset[str], batch: int, scheme: Scheme, rng: np.random.Generator
 ) -> dict[str, Array]:
-    arrays = {name: _array(type_, _shape(type_, leading, batch, scheme), rng) for name, type_ in inputs.items()}
+    arrays = {name: _array(type_, _shape(type_, leading, batch, scheme), scheme.texts, rng) for name, type_ in inputs.items()}
     return {name: _positive(array) for name, array in arrays.items()} if scheme.positive else arrays
 
 
@@ -105,10 +107,10 @@ def _size(dim: KnownDim | None, index: int, leading: frozenset[str], batch: int,
     return batch if index == 0 else length
 
 
-def _array(type_: TensorType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def _array(type_: TensorType, shape: tuple[int, ...], texts: Texts, rng: np.random.Generator) -> Array:
     dtype = type_.dtype
     if dtype == "string":
-        return np.array([_WORDS[i] for i in rng.integers(0, len(_WORDS), int(np.prod(shape)))], object).reshape(shape)
+        return np.array([texts[i] for i in rng.integers(0, len(texts), int(np.prod(shape)))], object).reshape(shape)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.is_floating:

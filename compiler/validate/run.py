@@ -23,6 +23,7 @@ from compiler.validate import compare
 from compiler.validate.compare import Difference
 from compiler.validate.double import to_double
 from compiler.validate.draw import SCHEMES, Draw, draws, schemes
+from compiler.validate.texts import kinds_of_text
 from compiler.validate.verdict import Verdict
 
 SPREAD_CONFIGS: tuple[tuple[str, Mapping[str, int]], ...] = (
@@ -91,9 +92,9 @@ class Validator:
         return [(draw, result) for draw, result in zip(accepted, results, strict=True) if result.error is None]
 
     def _originals(self, original: Subject, config: RuntimeConfig, given: Sequence[Draw] | None) -> tuple[list[Draw], list[RunResult]]:
-        """Draws that the original accepts, and what it answers; other lengths are tried until it accepts one."""
+        """Draws that the original accepts, and what it answers; other lengths and texts are tried until it accepts one."""
         results: list[RunResult] = []
-        for scheme in schemes(original.inputs) if given is None else SCHEMES[:1]:
+        for scheme in schemes(original.inputs, kinds_of_text(original.module)) if given is None else SCHEMES[:1]:
             found = list(given) if given is not None else draws(original.inputs, scheme, self.seed)
             found.append(replace(found[0], label=f"{found[0].label}, again"))
             results = self.run(original.artefact, found, config)

@@ -203,3 +203,17 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
             load(tmp_path / name)
     with pytest.raises(CleaveError, match="is not built"):
         load(keras.Sequential([keras.layers.Dense(2)]))
+
+
+def test_state_lies_where_the_functions_are_bound_not_in_its_twin() -> None:
+    """Keras exports a variable several times over; only one of the copies is what a call changes."""
+    images = keras.Input((4, 4, 3), name="images")
+    source = read(keras.Model(images, keras.layers.RandomFlip(seed=3)(images)))
+    (place,) = source.locations.values()
+    loaded = tf.saved_model.load(str(source.path))
+    item = loaded
+    for part in place.split("."):
+        item = tf.train.TrackableView.children(item)[part]
+    before = item.numpy().tolist()
+    loaded.signatures["serve"](images=tf.zeros([1, 4, 4, 3]))
+    assert item.numpy().tolist() != before
