@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 @options.save_plan
 @click.option("--profile", default="tf", show_default=True, metavar="NAME", help="tf, serving, tflite, portable or native")
 @click.option("--dump", metavar="DIR", help="write the IR after each pass, and a diff in words")
+@options.limit
+@options.verify_each
+@options.validate_each
 @click.option("--report", "report_file", metavar="FILE", help="write the report as JSON")
 @click.option("--measure", is_flag=True, help="time the original and the result, interleaved")
 @click.option("--no-validate", is_flag=True, help="do not check the result against the original")
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 def compile_command(
     model: str, output: str, cluster: str, objective: str, numerics: str, pipeline: str | None, signature: str | None,
     inputs: tuple[str, ...], pins: tuple[str, ...], splits: tuple[str, ...], plan_file: str | None, save_plan: str | None,
-    profile: str, dump: str | None, report_file: str | None,
+    profile: str, dump: str | None, limit: int | None, verify_each: bool, validate_each: bool, report_file: str | None,
     measure: bool, no_validate: bool, overwrite: bool, allow_files: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compile MODEL for a cluster and write an ordinary SavedModel."""
@@ -56,7 +59,8 @@ def compile_command(
     with options.progress(f"compiling {model}") as progress:
         compiled = compile_model(
             model, cluster, objective, numerics, pipeline, signature, shapes, not no_validate, dump,
-            profile=profile, allow_files=allow_files, pins=pinned, splits=split, plan=earlier, progress=progress,
+            profile=profile, allow_files=allow_files, pins=pinned, splits=split, plan=earlier,
+            limit=limit, verify_each=verify_each, validate_each=validate_each, progress=progress,
         )  # fmt: skip
         measured = compiled.measure() if measure else {}
     options.refuse_unchecked(compiled.report.verdicts)

@@ -29,6 +29,9 @@ pins = click.option("--pin", "pins", multiple=True, metavar="WHAT=DEVICE", help=
 splits = click.option("--split", "splits", multiple=True, metavar="WHAT=HOW", help="is divided so: a factor, whole, or replica")
 plan = click.option("--plan", "plan_file", metavar="FILE", help="follow an earlier plan; on another number of devices start from it")
 save_plan = click.option("--save-plan", metavar="FILE", help="write the plan as JSON")
+limit = click.option("--limit", type=click.IntRange(0), metavar="N", help="make the first N rewrites only")
+verify_each = click.option("--verify-each/--no-verify-each", default=True, show_default=True, help="check the rules after each pass")
+validate_each = click.option("--validate-each", is_flag=True, help="run the module after each pass, against what it was")
 numerics = click.option("--numerics", type=click.Choice(["exact", "reassociate"]), default="reassociate", show_default=True)
 
 

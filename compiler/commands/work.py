@@ -19,8 +19,15 @@ from compiler.validate import Verdict
 @click.option("--pipeline", metavar="P", help="pass pipeline text, see `cleave passes` (default: the one FILE begins with)")
 @click.option("-o", "--output", metavar="FILE", help="write the module there (default: print it)")
 @options.cluster
+@options.numerics
+@options.limit
+@options.verify_each
+@options.validate_each
 @click.option("--dump", metavar="DIR", help="write the IR after each pass")
-def opt(file: str, pipeline: str | None, output: str | None, cluster: str, dump: str | None) -> None:
+def opt(
+    file: str, pipeline: str | None, output: str | None, cluster: str, numerics: str,
+    limit: int | None, verify_each: bool, validate_each: bool, dump: str | None,
+) -> None:  # fmt: skip
     """Run passes over FILE.ir and print the module."""
     from compiler.driver.passes import optimise
     from compiler.ir.text import print_module, read_document, write_module
@@ -32,7 +39,10 @@ def opt(file: str, pipeline: str | None, output: str | None, cluster: str, dump:
     if steps is None:
         raise CleaveError(f"{file} does not begin with a pipeline, expected --pipeline")
     with options.progress(f"running passes over {file}") as progress:
-        optimise(module, steps, cluster, None if dump is None else Path(dump), progress)
+        optimise(
+            module, steps, cluster, None if dump is None else Path(dump), progress,
+            numerics=numerics, limit=limit, verify_each=verify_each, validate_each=validate_each,
+        )  # fmt: skip
     if output:
         write_module(module, Path(output))
     else:

@@ -20,7 +20,9 @@ from compiler.backend.profiles import profile_named
 from compiler.backend.saved_model import Original, copy_saved_model, save
 from compiler.driver.aliases import aliases_of
 from compiler.driver.measure import measure
+from compiler.driver.oracle import Oracle
 from compiler.driver.original import with_original
+from compiler.driver.passes import watchers, with_checks
 from compiler.driver.plan import Plan
 from compiler.driver.planning import GivenShapes, make_plan, representative_sizes
 from compiler.driver.report import PassRun, Report
@@ -56,6 +58,9 @@ class Options:
     pins: Mapping[str, str] = field(default_factory=dict)
     splits: Mapping[str, str] = field(default_factory=dict)
     follow: Plan | None = None
+    limit: int | None = None
+    verify_each: bool = True
+    validate_each: bool = False
 
     @property
     def services(self) -> dict[type, object]:
@@ -135,7 +140,7 @@ def compile_source(
     """Compile a loaded model."""
     pool = Pool()
     executor = execution_room.GraphExecutor(pool)
-    planned = _planned(source, options, executor, progress)
+    planned = _planned(source, options, pool, progress)
     module, aliases, plan = planned.module, planned.aliases, planned.plan
     work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
     weakref.finalize(pool, shutil.rmtree, work, ignore_errors=True)  # the pool goes with the compiled model, or with what fails below
@@ -157,15 +162,17 @@ class _Planned:
     notes: tuple[Note, ...]
 
 
-def _planned(source: SourceModel, options: Options, executor: ModuleExecutor, progress: Progress) -> _Planned:
+def _planned(source: SourceModel, options: Options, pool: Pool, progress: Progress) -> _Planned:
     module = source.module.copy()
     aliases = aliases_of(module)
     for alias in aliases:
         del module.entries[alias]
     module.sizes = representative_sizes(module, options.objective, options.input_shapes)
-    context = Context(executor=executor, services=options.services)
+    context = Context(executor=execution_room.GraphExecutor(pool), services=options.services)
     timing, unsplit = Timing(), _Before("choose")
-    run_pipeline(module, _passes(options), context, _instruments(options, timing, unsplit, progress))
+    oracle = Oracle(pool, options.numerics, len(options.cluster.devices), _original(source))
+    instruments = _instruments(options, context, timing, unsplit, progress)
+    run_pipeline(module, _passes(options), context, instruments, watchers(oracle))
     before, splits = unsplit.module or module, context.service(SplitPlan)
     plan = make_plan(module, before, options.cluster, options.objective, splits, pins=options.pins, wishes=options.splits)
     passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
@@ -186,14 +193,13 @@ class _Before(Silent):
 
 def _passes(options: Options) -> tuple[Step, ...]:
     name = "exact" if options.numerics == "exact" else "default"
-    return parse_pipeline(options.pipeline if options.pipeline is not None else PIPELINES[name], PASSES)
+    steps = parse_pipeline(options.pipeline if options.pipeline is not None else PIPELINES[name], PASSES)
+    return with_checks(steps, options.limit, options.validate_each)
 
 
-def _instruments(options: Options, timing: Timing, unsplit: _Before, progress: Progress) -> list[Instrument]:
-    found: list[Instrument] = [ShowPass(progress), timing, unsplit, VerifyEach()]
-    if options.dump is not None:
-        found += [Dump(options.dump), Reproducer(options.dump)]
-    return found
+def _instruments(options: Options, context: Context, timing: Timing, unsplit: _Before, progress: Progress) -> list[Instrument]:
+    found: list[Instrument] = [ShowPass(progress), timing, unsplit, *([VerifyEach()] if options.verify_each else [])]
+    return [*found, *([Dump(options.dump)] if options.dump is not None else []), Reproducer(context, directory=options.dump)]
 
 
 def _original(source: SourceModel) -> Original | None:
@@ -239,6 +245,9 @@ def compile_model(
     pins: Mapping[str, str] | None = None,
     splits: Mapping[str, str] | None = None,
     plan: str | Path | Plan | None = None,
+    limit: int | None = None,
+    verify_each: bool = True,
+    validate_each: bool = False,
     progress: Progress = lambda _: None,
 ) -> Compiled:
     """Compile a model (a Keras model, a tf.function, or a path) for a cluster.
@@ -246,10 +255,12 @@ def compile_model(
     `objective` latency | throughput | memory; `numerics` exact | reassociate; `pipeline` text, None for the default order;
     `input_shapes` sizes to plan with, by input name.  `pins` (operator, layer or kind -> device) and `splits` (-> factor, "whole" or
     "replica") are kept to; so is the earlier `plan`, strategy by strategy, on as many devices as it was made for, elsewhere as a start.
+    For debugging: no more than `limit` rewrites; the rules, and the function itself, checked after each pass.
     Raises CleaveError for a bad request; a failed validation is in the report.
     """
     dumped = None if dump is None else Path(dump)
     options = _options(cluster, objective, numerics, pipeline, input_shapes, dumped, pins, splits, plan)
+    options = replace(options, limit=limit, verify_each=verify_each, validate_each=validate_each)
     profile_named(profile)
     progress("loading")
     source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
@@ -275,7 +286,7 @@ def plan(
     progress("loading")
     source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
     with Pool() as pool:
-        return _planned(source, options, execution_room.GraphExecutor(pool), progress).plan
+        return _planned(source, options, pool, progress).plan
 
 
 def _options(

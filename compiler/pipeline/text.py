@@ -1,4 +1,9 @@
-"""Pipelines as text, both ways: `infer-types,repeat(fold-constants,cse,dce),choose{iterations=20}`."""
+"""Pipelines as text, both ways: `infer-types,repeat(fold-constants,cse,dce),choose{iterations=20}`.
+
+repeat(a,b)   repeat{most=3}(a,b)     until the module stands still
+limit{most=7}(a,b)                    the first 7 rewrites only
+verify-each(a,b)   validate-each(a,b) the rules, or the function, checked after each pass
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,22 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from types import MappingProxyType
 
 from compiler.ir.errors import CleaveError
 from compiler.pipeline.base import Pass
-from compiler.pipeline.manager import MOST_REPEATS, Repeat, Step
+from compiler.pipeline.manager import MOST_REPEATS, Limited, Repeat, Step, Watched
 
 _TOKEN = re.compile(r"\s*([a-z][a-z0-9-]*|[(){},=]|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|\"[^\"]*\")\s*")
 Option = bool | int | float | str
 Table = Mapping[str, type[Pass]]
+
+VERIFY_EACH, VALIDATE_EACH = "verify-each", "validate-each"
+_UNLIMITED = -1
+_BLOCKS: Mapping[str, dict[str, Option]] = MappingProxyType(
+    {"repeat": {"most": MOST_REPEATS}, "limit": {"most": _UNLIMITED}, VERIFY_EACH: {}, VALIDATE_EACH: {}}
+)
+"""Names that take passes in parentheses, and their options."""
 
 
 def parse_pipeline(text: str, table: Table) -> tuple[Step, ...]:
@@ -36,9 +49,14 @@ def options_of(cls: type[Pass]) -> dict[str, Option]:
 
 
 def _print_step(step: Step) -> str:
-    if isinstance(step, Repeat):
-        most = "" if step.most == MOST_REPEATS else f"{{most={step.most}}}"
-        return f"repeat{most}({','.join(_print_step(p) for p in step.passes)})"
+    match step:
+        case Repeat():
+            most = "" if step.most == MOST_REPEATS else f"{{most={step.most}}}"
+            return f"repeat{most}({print_pipeline(step.passes)})"
+        case Limited():
+            return f"limit{{most={step.most}}}({print_pipeline(step.steps)})"
+        case Watched():
+            return f"{step.watcher}({print_pipeline(step.steps)})"
     defaults = options_of(type(step))
     given = {n: getattr(step, n.replace("-", "_")) for n in defaults}
     changed = [f"{n}={_print_option(v)}" for n, v in given.items() if v != defaults[n]]
@@ -79,22 +97,35 @@ class _Parser:
 
     def _step(self) -> Step:
         name = self.tokens.pop(0)
-        if name == "repeat":
-            given = self._options("repeat", {"most": MOST_REPEATS})
-            self._expect("(")
-            inner = self.steps(end=")")
-            self._expect(")")
-            if not all(isinstance(p, Pass) for p in inner):
-                raise CleaveError(f"pipeline {self.text!r}: a repeat stands inside a repeat, expected passes only")
-            if not inner:
-                raise CleaveError(f"pipeline {self.text!r}: a repeat has nothing to repeat, expected at least one pass")
-            return Repeat(tuple(p for p in inner if isinstance(p, Pass)), **given)  # type: ignore[arg-type]
+        if name in _BLOCKS:
+            return self._block(name)
         if name not in self.table:
             close = difflib.get_close_matches(name, self.table, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f", expected one of {', '.join(self.table)}"
             raise CleaveError(f"no pass {name!r}{hint}")
         cls = self.table[name]
         return cls(**self._options(name, options_of(cls)))
+
+    def _block(self, name: str) -> Step:
+        given = {**_BLOCKS[name], **self._options(name, _BLOCKS[name])}
+        self._expect("(")
+        inner = self.steps(end=")")
+        self._expect(")")
+        if not inner:
+            raise CleaveError(f"pipeline {self.text!r}: a {name} has nothing to run, expected at least one pass")
+        if name == "repeat":
+            return self._repeat(inner, int(given["most"]))
+        if name != "limit":
+            return Watched(inner, name)
+        if int(given["most"]) < 0:
+            raise CleaveError(f"pipeline {self.text!r}: a limit says no number, expected limit{{most=N}}(...), N from 0")
+        return Limited(inner, int(given["most"]))
+
+    def _repeat(self, inner: tuple[Step, ...], most: int) -> Repeat:
+        passes = tuple(p for p in inner if isinstance(p, Pass))
+        if len(passes) != len(inner):
+            raise CleaveError(f"pipeline {self.text!r}: another block stands inside a repeat, expected passes only")
+        return Repeat(passes, most)
 
     def _options(self, step: str, known: Mapping[str, Option]) -> dict[str, Option]:
         found: dict[str, Option] = {}

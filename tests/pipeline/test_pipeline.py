@@ -1,21 +1,19 @@
 """The manager, pipelines as text, the instruments; and deliberately wrong passes, which must be caught and named."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from compiler.ir.errors import CleaveError
-from compiler.ir.graph import Value
 from compiler.ir.module import Module
 from compiler.ir.text import parse_module, print_module, read_document
-from compiler.ir.types import DType
 from compiler.pipeline.base import CANONICAL, TYPED, Context, Pass
-from compiler.pipeline.instruments import Dump, Limit, Reproducer, Timing, ValidateEach, VerifyEach
-from compiler.pipeline.manager import Repeat, run_pipeline
+from compiler.pipeline.instruments import Dump, Reproducer, Timing, Trail, ValidateEach, VerifyEach
+from compiler.pipeline.manager import Limited, Repeat, run_pipeline
 from compiler.pipeline.text import parse_pipeline, print_pipeline
 from passes import PASSES
 from passes.pipelines import PIPELINES
+from tests.pipeline.wrong import DropsControls, Raises, SlightlyOff, StaleShape, SwapsOperands, WrongType
 
 TEXT = """module "m" facts(typed)
 
@@ -30,66 +28,7 @@ entry @f(%x: f32[3]) -> (y = %y) {
 """
 
 
-@dataclass(frozen=True)
-class DropsControl(Pass):
-    """Wrong: a read no longer waits for the write."""
-
-    name = "drops-control"
-
-    def run(self, module: Module, context: Context) -> None:
-        module.entries["f"].set_control("r", ())
-
-
-@dataclass(frozen=True)
-class SwapsOperands(Pass):
-    """Wrong: a - b becomes b - a."""
-
-    name = "swaps-operands"
-
-    def run(self, module: Module, context: Context) -> None:
-        graph = module.entries["f"]
-        graph.set_operands("y", graph.operands("y")[::-1])
-
-
-@dataclass(frozen=True)
-class WrongType(Pass):
-    """Wrong: a float32 is said to be an int32."""
-
-    name = "wrong-type"
-
-    def run(self, module: Module, context: Context) -> None:
-        graph = module.entries["f"]
-        graph.set_types("y", [replace(graph.node("y").type, dtype=DType("int32"))])
-
-
-@dataclass(frozen=True)
-class StaleShape(Pass):
-    """Wrong: a shape that the operands contradict."""
-
-    name = "stale-shape"
-
-    def run(self, module: Module, context: Context) -> None:
-        graph = module.entries["f"]
-        graph.set_types("y", [graph.node("y").type.with_shape((4,))])
-
-
-@dataclass(frozen=True)
-class SlightlyOff(Pass):
-    """Wrong: the result is multiplied by 1.001."""
-
-    name = "slightly-off"
-
-    def run(self, module: Module, context: Context) -> None:
-        import numpy as np
-
-        graph = module.entries["f"]
-        literal = module.stores.constant(np.float32(1.001))
-        graph.add("Const", (), {"value": literal}, [graph.node("y").type.with_shape(())], name="c", origin=("c",))
-        graph.add("Mul", [Value("y"), Value("c")], {}, graph.node("y").types, name="off", origin=("y",))
-        graph.set_outputs([("y", Value("off"))])
-
-
-@pytest.mark.parametrize("wrong", [DropsControl(), WrongType(), StaleShape()], ids=lambda p: p.name)
+@pytest.mark.parametrize("wrong", [DropsControls(), WrongType(), StaleShape()], ids=lambda p: p.name)
 def test_the_verifier_names_a_pass_that_breaks_a_rule(wrong: Pass) -> None:
     with pytest.raises(CleaveError, match=f"after pass '{wrong.name}'"):
         run_pipeline(parse_module(TEXT), [wrong], Context(), [VerifyEach()])
@@ -127,6 +66,9 @@ def test_validating_each_names_a_pass_that_changes_the_function(wrong: Pass) -> 
         "repeat{most=3}(cse,dce)",
         "serialise{gain=0.5}",
         "serialise{gain=1e+20}",
+        "limit{most=3}(cse,repeat(simplify,dce))",
+        "validate-each(limit{most=0}(cse),dce)",
+        "verify-each(validate-each(cse))",
     ],
 )
 def test_text_round_trips(text: str) -> None:
@@ -144,7 +86,11 @@ def test_text_round_trips(text: str) -> None:
         ("cse dce", "found 'dce', expected ','"),
         ("cse{fast=true}", "has no option 'fast'; expected one of none"),
         ("repeat{mist=3}(cse)", "'repeat' has no option 'mist'; did you mean 'most'?"),
-        ("repeat()", "has nothing to repeat"),
+        ("repeat()", "a repeat has nothing to run"),
+        ("repeat(repeat(cse))", "another block stands inside a repeat"),
+        ("limit(cse)", "a limit says no number, expected limit{most=N}(...)"),
+        ("verify-each()", "a verify-each has nothing to run"),
+        ("verify-each{most=3}(cse)", "'verify-each' has no option 'most'; expected one of none"),
         ("repeat(cse", "found 'the end', expected ')'"),
         ("cse;dce", "cannot read ';dce'"),
     ],
@@ -183,8 +129,9 @@ def test_dumps_are_numbered_and_say_what_changed(tmp_path: Path) -> None:
 
 
 def test_a_failing_pass_leaves_a_reproducer(tmp_path: Path) -> None:
+    context = Context()
     with pytest.raises(CleaveError, match="reproduce with: cleave opt"):
-        run_pipeline(parse_module(TEXT), [StaleShape()], Context(), [Reproducer(tmp_path), VerifyEach()])
+        run_pipeline(parse_module(TEXT), [StaleShape()], context, [Reproducer(context, directory=tmp_path), VerifyEach()])
     pipeline, module = read_document(tmp_path / "reproducer.ir")
     assert pipeline == "stale-shape"
     assert print_module(module) == print_module(parse_module(TEXT))
@@ -192,19 +139,20 @@ def test_a_failing_pass_leaves_a_reproducer(tmp_path: Path) -> None:
 
 def test_a_reproducer_that_cannot_be_written_hides_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
+    context = Context()
     with pytest.raises(CleaveError, match=r"(?s)pass 'stale-shape' failed: .*no reproducer: cannot write"):
-        run_pipeline(parse_module(TEXT), [StaleShape()], Context(), [Reproducer(tmp_path / "file"), VerifyEach()])
+        run_pipeline(parse_module(TEXT), [StaleShape()], context, [Reproducer(context, directory=tmp_path / "file"), VerifyEach()])
 
 
 def test_a_limit_stops_rewriting_and_names_the_pass_of_a_rewrite() -> None:
     text = TEXT.replace("%y = Sub(%r, %x)", "%z = Sub(%r, %x) : f32[3] from(z)\n  %i = Identity(%r) : f32[3] from(i)\n  %y = Sub(%i, %x)")
     steps = parse_pipeline("simplify,cse,dce", PASSES)
     whole, context = parse_module(text), Context()
-    limit = Limit(context, 99)
-    run_pipeline(whole, steps, context, [limit])
-    assert [limit.pass_of(number) for number in range(1, context.spent + 2)] == ["simplify", "dce", ""]
+    trail = Trail(context)
+    run_pipeline(whole, steps, context, [trail])
+    assert [trail.pass_of(number) for number in range(1, context.spent + 2)] == ["simplify", "dce", ""]
     stopped, context = parse_module(text), Context()
-    run_pipeline(stopped, steps, context, [Limit(context, 1)])
+    run_pipeline(stopped, parse_pipeline("limit{most=1}(simplify,cse,dce)", PASSES), context)
     (graph,) = stopped.entries.values()
     assert "i" not in graph and "z" in graph
 
@@ -222,11 +170,49 @@ def test_a_reproducer_runs_again_as_the_command_it_names(tmp_path: Path) -> None
         def after_pass(self, position: int, step: Pass, module: Module) -> None:
             raise CleaveError("something is wrong")
 
+    context = Context()
     with pytest.raises(CleaveError, match=r"reproducer\.ir --pipeline fold-constants"):
-        run_pipeline(parse_module(text), parse_pipeline("fold-constants", PASSES), Context(), [Fails(tmp_path)])
+        run_pipeline(parse_module(text), parse_pipeline("fold-constants", PASSES), context, [Fails(context, directory=tmp_path)])
     pipeline, module = read_document(tmp_path / "reproducer.ir")
     assert pipeline is not None and print_module(module) == print_module(parse_module(text))
     optimise(module, pipeline, "cpu:1", dump=tmp_path / "again")
     assert sorted(p.name for p in (tmp_path / "again").iterdir()) == ["00-imported.ir", "01-fold-constants.diff", "01-fold-constants.ir"]
     with pytest.raises(CleaveError, match=r"needs a module that is typed"):
         optimise(parse_module(missing), pipeline, "cpu:1")
+
+
+def test_a_crash_without_a_dump_leaves_a_reproducer_of_the_module_before_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    text = TEXT.replace("%y = Sub(%r, %x)", "%i = Identity(%r) : f32[3] from(i)\n  %y = Sub(%i, %x)")
+    context = Context()
+    with pytest.raises(CleaveError, match=r"pass 'raises' failed: KeyError: 'y'; reproduce with: cleave opt .*reproducer\.ir") as error:
+        run_pipeline(parse_module(text), [PASSES["simplify"](), Raises()], context, [Reproducer(context), VerifyEach()])
+    assert "\n" not in str(error.value)
+    (file,) = tmp_path.rglob("reproducer.ir")
+    pipeline, module = read_document(file)
+    assert pipeline == "raises"
+    assert "%y = Sub(%r, %x)" in print_module(module)
+
+
+def test_a_reproducer_keeps_to_the_limit_the_pass_had(tmp_path: Path) -> None:
+    text = TEXT.replace("%y = Sub(%r, %x)", "%i = Identity(%r) : f32[3] from(i)\n  %y = Sub(%i, %x)")
+    context, steps = Context(), Limited((PASSES["simplify"](), SwapsOperands(), StaleShape()), 3)
+    with pytest.raises(CleaveError, match="reproduce with"):
+        run_pipeline(parse_module(text), [steps], context, [Reproducer(context, directory=tmp_path), VerifyEach()])
+    pipeline, module = read_document(tmp_path / "reproducer.ir")
+    assert pipeline == "limit{most=1}(stale-shape)"
+    assert "%y = Sub(%x, %r)" in print_module(module)
+
+
+def test_a_request_that_a_pass_refuses_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    context = Context()
+    with pytest.raises(CleaveError, match="needs a Cluster, none was given"):
+        run_pipeline(parse_module(TEXT), parse_pipeline("reorder-ranks", PASSES), context, [Reproducer(context)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_watcher_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(CleaveError, match="asks for 'validate-each', which does not exist here"):
+        run_pipeline(parse_module(TEXT), parse_pipeline("validate-each(cse)", PASSES), Context())
