@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from compiler.ir.dims import Expr, KnownDim, add, exact_div, floor_div, max_dim, min_dim, mul
 from compiler.ir.types import DType, Shape, TensorType
-from compiler.ops.rules import aligned_rule, broadcast_rule, dim_factors, plain
+from compiler.ops.rules import aligned_rule, broadcast_rule, dim_factors, plain, sums_pass
 from compiler.ops.shapes import agree, agree_shapes, broadcast, dtype_attr, misfit
 from compiler.ops.spec import Content, Operation, OpSpec, ShardingRule, Trait
 
@@ -259,7 +259,7 @@ def _gradient(name: str, flops: int = CHEAP) -> OpSpec:
 
 SPECS: tuple[OpSpec, ...] = (
     # unary
-    OpSpec("Neg", unary_type, _unary_rule, LINEAR, _negate),
+    OpSpec("Neg", unary_type, sums_pass(_unary_rule), LINEAR, _negate),
     _unary("Abs"),
     _unary("Sign"),
     _unary("Square"),
@@ -313,9 +313,9 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec("Angle", _part_type, _unary_rule, PLAIN, point_flops=TRANSCENDENTAL),
     OpSpec("Cast", _cast_type, _unary_rule, PLAIN, _cast_content),
     # binary, with broadcasting
-    _binary("Add", traits=COMMUTATIVE, content=_add),
-    _binary("AddV2", traits=COMMUTATIVE, content=_add),
-    _binary("Sub", content=_subtract),
+    OpSpec("Add", binary_type, sums_pass(broadcast_rule), COMMUTATIVE, _add),
+    OpSpec("AddV2", binary_type, sums_pass(broadcast_rule), COMMUTATIVE, _add),
+    OpSpec("Sub", binary_type, sums_pass(broadcast_rule), PLAIN, _subtract),
     _binary("Mul", traits=COMMUTATIVE | LINEAR, content=_multiply),
     _binary("Div", ROOT, content=_truncate_divide),
     _binary("RealDiv", ROOT, LINEAR),
@@ -351,7 +351,7 @@ SPECS: tuple[OpSpec, ...] = (
     _comparison("GreaterEqual"),
     OpSpec("ApproximateEqual", lambda o: (TensorType(DType("bool"), same_type(o)[0].shape),), _same_rule, COMMUTATIVE),
     # several operands
-    OpSpec("AddN", same_type, _same_rule, COMMUTATIVE, _add_n_content, flops=lambda o: _add_n_flops(o)),
+    OpSpec("AddN", same_type, sums_pass(_same_rule), COMMUTATIVE, _add_n_content, flops=lambda o: _add_n_flops(o)),
     OpSpec("AccumulateNV2", same_type, None, COMMUTATIVE, flops=lambda o: _add_n_flops(o)),
     OpSpec("ClipByValue", unary_type, None, PLAIN, point_flops=2),
     OpSpec("Select", _select_type, _select_rule, PLAIN),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from compiler.ir.dims import Dim, KnownDim
 from compiler.ir.types import DType, Shape, TensorType, size_of
 from compiler.ops.elementwise import unary_type
-from compiler.ops.rules import ValueFactors, aligned_rule, dim_factors, factor, local_shape, plain, regrouped, same_shape_rule
+from compiler.ops.rules import ValueFactors, aligned_rule, dim_factors, factor, local_shape, plain, regrouped, same_shape_rule, sums_pass
 from compiler.ops.shapes import (
     agree_shapes,
     axis_in,
@@ -331,7 +331,7 @@ SHAPE = frozenset({Trait.SHAPE})
 
 
 def _identity(name: str) -> OpSpec:
-    return OpSpec(name, _identity_type, same_shape_rule, IDENTITY, first_content)
+    return OpSpec(name, _identity_type, sums_pass(same_shape_rule), IDENTITY, first_content)
 
 
 def _guard(name: str) -> OpSpec:
@@ -350,10 +350,10 @@ SPECS: tuple[OpSpec, ...] = (
     _guard("CheckNumerics"),
     _guard("CheckNumericsV2"),
     OpSpec("EnsureShape", _ensure_type, _ensure_rule, frozenset({Trait.MOVEMENT, Trait.VIEW}), first_content),
-    OpSpec("Reshape", _reshape_type, _reshape_rule, MOVES | {Trait.VIEW}, _reshape_content, localize=_reshape_localize),
-    OpSpec("ExpandDims", _expand_type, _expand_rule, MOVES | {Trait.VIEW}, _expand_content),
-    OpSpec("Squeeze", _squeeze_type, _squeeze_rule, MOVES | {Trait.VIEW}, _squeeze_content, localize=_squeeze_localize),
-    OpSpec("Transpose", _transpose_type, _transpose_rule, MOVES),
+    OpSpec("Reshape", _reshape_type, sums_pass(_reshape_rule, 0), MOVES | {Trait.VIEW}, _reshape_content, localize=_reshape_localize),
+    OpSpec("ExpandDims", _expand_type, sums_pass(_expand_rule, 0), MOVES | {Trait.VIEW}, _expand_content),
+    OpSpec("Squeeze", _squeeze_type, sums_pass(_squeeze_rule, 0), MOVES | {Trait.VIEW}, _squeeze_content, localize=_squeeze_localize),
+    OpSpec("Transpose", _transpose_type, sums_pass(_transpose_rule, 0), MOVES),
     OpSpec("ConjugateTranspose", _transpose_type, _transpose_rule, MOVES),
     OpSpec("BroadcastTo", _broadcast_type, _broadcast_rule, MOVES, localize=_broadcast_localize),
     OpSpec("Tile", _tile_type, _tile_rule, MOVES, localize=_tile_localize),

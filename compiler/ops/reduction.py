@@ -15,7 +15,7 @@ from compiler.ir.dims import Dim, KnownDim, add, max_dim, min_dim, mul
 from compiler.ir.types import DType, TensorType
 from compiler.ir.weights import Tensor
 from compiler.ops.elementwise import unary_type
-from compiler.ops.rules import dim_factors, factor, int32, plain, same_shape_rule
+from compiler.ops.rules import dim_factors, factor, int32, plain, same_shape_rule, sums_pass
 from compiler.ops.shapes import axis_in, constant_axes, constant_int, dtype_attr, product
 from compiler.ops.spec import Content, DimFactors, Factor, Finish, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Step, Trait
 
@@ -244,7 +244,7 @@ def _reduce(
 LINEAR = frozenset({Trait.LINEAR})
 
 SPECS: tuple[OpSpec, ...] = (
-    _reduce("Sum", "sum", LINEAR, lambda o: _folded(o, add, 0)),
+    OpSpec("Sum", _reduce_type, sums_pass(lambda o: _reduce_rule(o, "sum"), 0), LINEAR, lambda o: _folded(o, add, 0)),
     OpSpec("Mean", _reduce_type, _mean_rule, LINEAR, localize=_mean_localize),
     _reduce("Prod", "prod", content=lambda o: _folded(o, mul, 1)),
     _reduce("Max", "max", content=lambda o: _folded(o, max_dim, None)),

@@ -5,7 +5,8 @@ A factor whose division cannot be proven harmless is WHOLE: of unknown size, or 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -144,6 +145,16 @@ def _local_size(operation: Operation, rule: ShardingRule, shard: Shard, dim: Dim
             raise IrError(f"{operation.op} {operation.name!r}: factor {name!r} has no known size, expected one to size a shard")
         total = mul(total, size)
     return total
+
+
+def sums_pass(rule: Callable[[Operation], ShardingRule | None], *slots: int) -> Callable[[Operation], ShardingRule | None]:
+    """The same rule; partial sums in operands `slots`, or in all of them, pass through as partial sums."""
+
+    def passing(operation: Operation) -> ShardingRule | None:
+        found = rule(operation)
+        return None if found is None else replace(found, linear=slots or tuple(range(len(operation.operands))))
+
+    return passing
 
 
 def int32(value: int | Sequence[int]) -> Tensor:

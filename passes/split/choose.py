@@ -33,7 +33,7 @@ from passes.split.derivation import Derivation
 from passes.split.factors import ATTRIBUTE, attribute
 from passes.split.mesh import mesh_over
 from passes.split.prices import Reshards
-from passes.split.problem import Problem, Solution, Vector
+from passes.split.problem import FORBIDDEN, Problem, Solution, Vector
 from passes.split.solve import solve
 from passes.split.strategies import Considered, Enumerator, Strategy
 from passes.split.study import Candidate, Option, Study, constrained
@@ -265,5 +265,6 @@ class _Chooser:
 
 
 def _decision(entry: str, node: Node, considered: Candidate, around: Vector, pick: int) -> Decision:
-    listed = tuple(Alternative(o.label, o.seconds, float(around[n]), o.weight_bytes) for n, o in enumerate(considered.options))
+    possible = [(n, o) for n, o in enumerate(considered.options) if around[n] < FORBIDDEN]
+    listed = tuple(Alternative(o.label, o.seconds, float(around[n]), o.weight_bytes) for n, o in possible)
     return Decision(entry, node.name, node.op, node.origin, considered.labels[pick], listed, considered.refusal)

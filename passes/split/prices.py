@@ -15,7 +15,7 @@ import numpy as np
 from compiler.ir.sharding import Mesh, Sharding, Windowed, without
 from compiler.ir.types import TensorType
 from cost_model.model import CostModel
-from passes.split.problem import Vector
+from passes.split.problem import FORBIDDEN, Vector
 
 Lies = Sharding | Windowed | None
 """How a value lies, or is wanted; None: whole on one device."""
@@ -51,6 +51,8 @@ class Reshards:
         if isinstance(target, Windowed):
             return self._windowed(type_, source, target)
         assert not isinstance(source, Windowed), "results do not overlap"
+        if isinstance(target, Sharding) and not set(target.partial) <= set(source.partial if source is not None else ()):
+            return FORBIDDEN
         everywhere = Sharding(((),) * len(type_.shape))
         if source is None:
             return self._sent(type_, target or everywhere, everywhere)

@@ -3,6 +3,7 @@
     whole       one copy on one device
     replica     computed on every device
     n:x         factor n over mesh axis x (several axes: several factors, or one over both: n:x*y)
+    +:x         partial sums over mesh axis x pass through
 
 Only pure, unpinned operators with a sharding rule outside v1 control flow are divided; the rest are whole, and say why.
 """
@@ -71,6 +72,8 @@ class Enumerator:
     """Divide only dimensions of static size: one known at run time alone, such as the batch, may be 1 then."""
     kinds: Kinds = field(init=False)
     reshards: Reshards = field(init=False)
+    _summed: set[str] = field(default_factory=set)
+    """Nodes, of those considered, that may yield partial sums."""
 
     def __post_init__(self) -> None:
         self.kinds = Kinds(self.module)
@@ -110,15 +113,24 @@ class Enumerator:
 
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
         """Every assignment of a factor, or none, to each mesh axis; nothing divided is a replica."""
-        unknown = _of_unknown_size(operation, rule)
-        factors = [f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f) and f.name not in unknown]
-        for chosen in product([None, *factors], repeat=len(self.mesh.axes)):
+        factors = {f.name: f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f)}
+        passing = [PARTIAL] if self._sums_arrive(operation, rule) else []
+        for chosen in product([None, *factors, *passing], repeat=len(self.mesh.axes)):
             axes: dict[str, list[MeshAxis]] = {}
-            for found, axis in zip(chosen, self.mesh.axes, strict=True):
-                if found is not None:
-                    axes.setdefault(found.name, []).append(axis)
-            if all(self._long_enough(rule, rule.factor(name), math.prod(a.size for a in over)) for name, over in axes.items()):
+            for name, axis in zip(chosen, self.mesh.axes, strict=True):
+                if name is not None:
+                    axes.setdefault(name, []).append(axis)
+            parts = {name: math.prod(a.size for a in over) for name, over in axes.items() if name != PARTIAL}
+            if all(self._long_enough(rule, factors[name], count) for name, count in parts.items()):
                 yield self._strategy(operation, rule, {name: "*".join(a.name for a in over) for name, over in axes.items()})
+
+    def _sums_arrive(self, operation: Operation, rule: ShardingRule) -> bool:
+        """May every operand that sums pass through be one?  What this node may yield is remembered for those that read it."""
+        sources = [self.graph.operands(operation.name)[slot] for slot in rule.linear]
+        arrive = bool(sources) and all(value.node in self._summed for value in sources)
+        if arrive or any(f.combine == "sum" and f.kind is Kind.REDUCTION for f in rule.splits()):
+            self._summed.add(operation.name)
+        return arrive
 
     def _is_offered(self, factor: Factor) -> bool:
         return isinstance(factor.size, int) or not (self.static_only or factor.kind is Kind.HALO)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.execution import Arrays, RunResult
-from compiler.ir.graph import Graph, Node, Value
+from compiler.ir.graph import Graph, Value
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh, MeshAxis
 from compiler.ir.text import parse_module
@@ -32,11 +32,15 @@ def mesh(*sizes: int) -> Mesh:
     return Mesh(tuple(map(MeshAxis, names, sizes)), tuple(f"/device:CPU:{k}" for k in range(count)))
 
 
-def strategies(module: Module, graph: Graph, node: Node, over: Mesh) -> tuple[Strategy, ...]:
-    """Every strategy of a node but `whole`."""
-    costs = CostModel(Cluster.parse(f"cpu:{len(over.devices)}"))
-    op = operation(module, graph, node.name, infer_graph(module, graph).contents)
-    return Enumerator(module, graph, over, costs, Bodies(module), frozenset()).consider(node, op).strategies[1:]
+def strategies(module: Module, graph: Graph, over: Mesh) -> dict[str, tuple[Strategy, ...]]:
+    """Every strategy of every node but `whole`."""
+    contents = infer_graph(module, graph).contents
+    enumerator = Enumerator(module, graph, over, CostModel(Cluster.parse(f"cpu:{len(over.devices)}")), Bodies(module), frozenset())
+    return {
+        name: enumerator.consider(graph.node(name), operation(module, graph, name, contents)).strategies[1:]
+        for name in graph.order()
+        if graph.node(name).op != "Const"
+    }
 
 
 def in_every_way(text: str, target: str, over: Mesh) -> tuple[Module, dict[str, Strategy]]:
@@ -47,7 +51,7 @@ def in_every_way(text: str, target: str, over: Mesh) -> tuple[Module, dict[str, 
     node = graph.node(target)
     operands, found = graph.operands(target), dict[str, Strategy]()
     outputs = [(o.name, o.value) for o in graph.outputs]
-    for i, strategy in enumerate(strategies(module, graph, node, over)):
+    for i, strategy in enumerate(strategies(module, graph, over)[target]):
         assert strategy.assignment is not None
         annotated = {**node.attrs, ATTRIBUTE: attribute(strategy.assignment)}
         types = [t.with_sharding(s) for t, s in zip(node.types, strategy.results, strict=True)]
@@ -112,8 +116,9 @@ def divided(text: str, over: Mesh, factors: dict[str, dict[str, str]]) -> Module
     module = parse_module(text)
     module.mesh, module.sizes = over, SIZES
     (graph,) = module.entries.values()
+    known = strategies(module, graph, over)
     for name, assignment in factors.items():
-        found = {s.label: s for s in strategies(module, graph, graph.node(name), over)}
+        found = {s.label: s for s in known[name]}
         strategy = found[",".join(f"{f}:{a}" for f, a in sorted(assignment.items()))]
         node = graph.node(name)
         graph.set_attrs(name, {**node.attrs, ATTRIBUTE: attribute(assignment)})
