@@ -24,13 +24,14 @@ from compiler.ir.errors import IrError
 from compiler.ir.graph import Graph, Node, Value, attrs_key
 from compiler.ir.module import Module
 from compiler.ir.sharding import Mesh
-from compiler.ir.weights import Literal, Splat, Tensor, WeightRef
+from compiler.ir.weights import Tensor
 from compiler.ops.attributes import stored
 from compiler.ops.effects import Bodies, is_pure
 from compiler.ops.queries import Contents, infer_graph, operation
 from compiler.ops.regions import in_control_flow
 from compiler.ops.spec import PARTIAL, Content, Finish, Kind, Localized, Operation, Shard, Size, Step
 from passes.split.check_shard import ANNOTATION, Claim, Rules, lies, runs, same_body
+from passes.split.check_share import elements, share
 from passes.split.denote import MOVEMENTS, Piece, Terms, Unproven, normal, whole
 from passes.split.derivation import Derivation, Divided, Part
 
@@ -132,7 +133,7 @@ class _Checker:
         elif node.name in self.derivation.shares:
             self.pieces[Value(node.name)] = self._share(node)
         elif node.op == "Const":
-            if _elements(node) > BIGGEST_SIZE:
+            if elements(node) > BIGGEST_SIZE:
                 raise Unproven("it is a constant that the derivation does not speak of, expected a share of one of the module before")
         elif any(v in self.pieces or v in self.unfinished for v in self.new.operands(node.name)) and not self._is_size(node):
             self.pieces[Value(node.name)] = self._moved(node)
@@ -154,17 +155,8 @@ class _Checker:
         return piece
 
     def _share(self, node: Node) -> Piece:
-        share = self.derivation.shares[node.name]
-        found = node.attrs.get("value")
-        if share.constant not in self.old or self.old.node(share.constant).op != "Const":
-            raise Unproven(f"rule 'share': {share.constant!r} is no constant of the module before")
-        literal = self.old.node(share.constant).attrs.get("value")
-        if node.op != "Const" or not isinstance(found, Tensor | Splat | WeightRef) or not isinstance(literal, Tensor | Splat | WeightRef):
-            raise Unproven("rule 'share': expected a constant")
-        expected = _piece_of(literal, share.bounds)
-        if found != expected:
-            raise Unproven(f"rule 'share': it holds {_reference(found)}, expected {_reference(expected)} of {share.constant!r}")
-        return Piece(Value(share.constant), tuple((start, start + size) for start, size in share.bounds))
+        claim = self.derivation.shares[node.name]
+        return share(node, self.old.node(claim.constant) if claim.constant in self.old else None, claim)
 
     # ---- kept nodes, and what everyone waits for: after all is known, for loops read what comes later
 
@@ -376,36 +368,3 @@ def _normal(content: Content) -> Content:
     if isinstance(content, tuple):
         return tuple(None if d is None else normal(d) for d in content)
     return None if content is None else normal(content)
-
-
-def _elements(node: Node) -> int:
-    literal = node.attrs.get("value")
-    if not isinstance(literal, Tensor | Splat | WeightRef):
-        return 0
-    count = 1
-    for size in literal.shape:
-        count *= size
-    return count
-
-
-def _piece_of(literal: Literal, bounds: tuple[tuple[int, int], ...]) -> Literal:
-    """The piece as a literal of the same kind."""
-    inside = len(bounds) == len(literal.shape) and all(
-        0 <= start <= start + size <= whole for (start, size), whole in zip(bounds, literal.shape, strict=True)
-    )
-    if not inside:
-        raise Unproven(f"rule 'share': rows {bounds} of a constant of shape {literal.shape} are out of range")
-    if isinstance(literal, Splat):
-        return Splat(literal.item, tuple(size for _, size in bounds))
-    if isinstance(literal, Tensor):
-        return Tensor(literal.dtype, literal.array[tuple(slice(start, start + size) for start, size in bounds)])
-    base = literal.region or tuple((0, size) for size in literal.full_shape)
-    region = tuple((b + start, size) for (b, _), (start, size) in zip(base, bounds, strict=True))
-    full = region == tuple((0, size) for size in literal.full_shape)
-    return WeightRef(literal.store, literal.offset, literal.dtype, literal.full_shape, None if full else region)
-
-
-def _reference(literal: Literal) -> str:
-    if isinstance(literal, WeightRef):
-        return f"store {literal.store!r} at byte {literal.offset}, rows {literal.region or 'all'}"
-    return f"{type(literal).__name__.lower()} {literal.dtype}{list(literal.shape)}"
