@@ -100,6 +100,17 @@ MORE = {
 }""",
         TWO,
     ),
+    "partial sums that are added first": (
+        """entry @f(%x: f32[3,6]) -> (y = %t) {
+  %u = Const() {value=weight(w0, 0, f32[6,5])} : f32[6,5] from(a)
+  %v = Const() {value=weight(w0, 120, f32[6,5])} : f32[6,5] from(a)
+  %m = MatMul(%x, %u) {_factors=["k:d"]} : f32[3,5]@[_,_]+sum(d) from(a)
+  %n = MatMul(%x, %v) {_factors=["k:d"]} : f32[3,5]@[_,_]+sum(d) from(a)
+  %a = AddV2(%m, %n) {_factors=["+:d"]} : f32[3,5]@[_,_]+sum(d) from(a)
+  %t = Tanh(%a) {_factors=["d1:d"]} : f32[3,5]@[_,d] from(a)
+}""",
+        TWO,
+    ),
     "a whole node between, and who waits for whom": (
         """entry @f(%x: f32[4,6]) -> (y = %z) {
   %y = Exp(%x) {_factors=["d0:d"]} : f32[4,6]@[d,_] from(a)
@@ -216,6 +227,16 @@ PLANTS: dict[str, tuple[str, Callable[[Graph], object], str]] = {
         lambda g: g.set_operands("a/0", operands("m/slice_0 b/0")),
         "BiasAdd 'a/0' is not proven: .*operand 0 is %m/slice_0 = .*, terms .0. of the sum of 2 over 'k' of 'm', expected %m.0:3, 0:3.$",
     ),
+    "a term read twice": (
+        "partial sums that are added first",
+        lambda g: g.set_operand("a/1", 0, Value("m/0")),
+        "AddV2 'a/1' is not proven: .*operand 0 is %m/0 = .*, expected a term that no other shard reads",
+    ),
+    "a sum among terms": (
+        "partial sums that are added first",
+        lambda g: add_early(g),
+        "AddV2 'a/1' is not proven: .*operand 1 is %early = %n.0:3, 0:5., expected one of 2 terms of a sum",
+    ),
     "a stale halo": (
         HALO,
         lambda g: g.set_operand("c/1", 0, Value("e/1")),
@@ -270,6 +291,12 @@ PLANTS: dict[str, tuple[str, Callable[[Graph], object], str]] = {
 }
 
 
+def add_early(graph: Graph) -> None:
+    """One shard adds a whole sum where it has a term of the other."""
+    graph.add("AddN", operands("n/0 n/1"), {}, graph.node("n/0").types, name="early")
+    graph.set_operand("a/1", 1, Value("early"))
+
+
 def set_weight(graph: Graph, name: str, offset: int, region: tuple[tuple[int, int], ...]) -> None:
     literal = graph.node(name).attrs["value"]
     assert isinstance(literal, WeightRef)
@@ -284,6 +311,7 @@ def test_planted_errors_are_named(plant: str, tmp_path: Path) -> None:
     version = graph.version
     change(graph)
     assert graph.version > version
+    derivations[0].moves.update({"early": Value("n")} if "early" in graph else {})
     with pytest.raises(Unproven, match=message):
         check(before, after, derivations)
 
