@@ -127,6 +127,8 @@ def _packed(keys: Any, outputs: Mapping[str, Any]) -> Any:
 def _fill(keys: Any, outputs: Mapping[str, Any]) -> Any:
     if isinstance(keys, str):
         return outputs[keys]
+    if callable(keys):
+        return keys(outputs)
     if isinstance(keys, Mapping):
         return {k: _fill(v, outputs) for k, v in keys.items()}
     if isinstance(keys, tuple) and hasattr(keys, "_fields"):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +80,32 @@ def flat(concrete: Any) -> Any:
 
 
 def _named(results: Any) -> dict[str, Any]:
-    """Every tensor of a structure under its path: `a_0` in {"a": [t]}, `output_1` in (s, t)."""
-    prefix = _prefix(results)
-    pairs = nest.flatten_with_joined_string_paths(results, separator="_")
-    found = {f"{prefix}{path or 0}": item for path, item in pairs if item is not None}
-    if len(found) != sum(item is not None for _, item in pairs):
-        raise CleaveError(f"results share a name in {sorted(path for path, _ in pairs)}, expected distinct paths")
+    """Every tensor of a structure under its path: `a_0` in {"a": [t]}, `output_1` in (s, t); a ragged one's parts are `output_0_0`, ..."""
+    found: dict[str, Any] = {}
+    every = [pair for name, item in _leaves(results) for pair in zip(_names(name, item), _parts(item), strict=True)]
+    for name, tensor in every:
+        found[name] = tensor
+    if len(found) != len(every):
+        raise CleaveError(f"results share a name in {sorted(name for name, _ in every)}, expected distinct paths")
     return found
+
+
+def _leaves(results: Any) -> list[tuple[str, Any]]:
+    """Tensors and composites with their names, None left out."""
+    pairs = nest.flatten_with_joined_string_paths(results, separator="_")
+    return [(f"{_prefix(results)}{path or 0}", item) for path, item in pairs if item is not None]
+
+
+def _names(name: str, item: Any) -> list[str]:
+    return [f"{name}_{i}" for i in range(len(_parts(item)))] if _is_composite(item) else [name]
+
+
+def _parts(item: Any) -> list[Any]:
+    return list(tf.nest.flatten(item, expand_composites=True)) if _is_composite(item) else [item]
+
+
+def _is_composite(item: Any) -> bool:
+    return isinstance(item, tf.__internal__.CompositeTensor) or (isinstance(item, tf.TypeSpec) and not isinstance(item, tf.TensorSpec))
 
 
 def _prefix(results: Any) -> str:
@@ -92,11 +113,27 @@ def _prefix(results: Any) -> str:
     return "" if isinstance(results, dict) or hasattr(results, "_fields") else "output_"
 
 
+@dataclass(frozen=True)
+class Composite:
+    """A ragged or sparse result in the structure of results: made of the outputs with these keys."""
+
+    spec: Any
+    keys: tuple[str, ...]
+
+    def __call__(self, outputs: Mapping[str, Any]) -> Any:
+        return tf.nest.pack_sequence_as(self.spec, [outputs[key] for key in self.keys], expand_composites=True)
+
+
 def _keys(results: Any) -> Any:
     """The structure of the results with each tensor's output key in its place."""
-    prefix = _prefix(results)
-    pairs = nest.flatten_with_joined_string_paths(results, separator="_")
-    return nest.pack_sequence_as(results, [None if item is None else f"{prefix}{path or 0}" for path, item in pairs])
+    leaves = iter(_leaves(results))
+    return nest.pack_sequence_as(results, [None if item is None else _key(*next(leaves)) for item in nest.flatten(results)])
+
+
+def _key(name: str, item: Any) -> Any:
+    if not _is_composite(item):
+        return name
+    return Composite(item if isinstance(item, tf.TypeSpec) else tf.type_spec_from_value(item), tuple(_names(name, item)))
 
 
 def _variables(concrete: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from compiler.execution import Array
 from compiler.ir.dims import Expr, KnownDim, evaluate, symbols
 from compiler.ir.types import TensorType
+from compiler.validate.composites import composites
 from compiler.validate.texts import WORDS, Texts
 
 BATCHES = (1, 3)
@@ -21,13 +22,15 @@ SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 1.0, -1.0)
 class Scheme:
     """How open sizes are filled: `length` for unknown dimensions but the first (None: the batch size too), a shape for unknown ranks.
 
-    `positive`: no value is 0 or less, for models that assert it.  `texts`: what strings are drawn from.
+    `positive`: no value is 0 or less, for models that assert it.  `texts`: what strings are drawn from.  `composite`: what looks like the
+    parts of a sparse or ragged tensor is one.
     """
 
     length: int | None
     scalars: bool = False
     positive: bool = False
     texts: Texts = WORDS
+    composite: bool = False
 
 
 SCHEMES = (Scheme(5), Scheme(None), Scheme(16), Scheme(64), Scheme(None, scalars=True), Scheme(5, scalars=True), Scheme(1000))
@@ -65,10 +68,11 @@ def _leading_symbols(inputs: Mapping[str, TensorType]) -> frozenset[str]:
 
 
 def schemes(inputs: Mapping[str, TensorType], texts: Sequence[Texts] = (WORDS,)) -> tuple[Scheme, ...]:
-    """The schemes that differ for these inputs, each with each kind of text, and again with positive values."""
+    """The schemes that differ for these inputs, each with each kind of text, again with positive values, and with composite tensors."""
     kinds = texts if any(type_.dtype == "string" for type_ in inputs.values()) else (WORDS,)
     found = [replace(scheme, texts=kind) for kind in kinds for scheme in _open_sizes(inputs)]
-    return (*found, *(replace(scheme, positive=True) for scheme in found))
+    parts = [replace(scheme, composite=True) for scheme in SCHEMES if not scheme.scalars] if composites(inputs) else []
+    return (*found, *(replace(scheme, positive=True) for scheme in found), *parts)
 
 
 def _open_sizes(inputs: Mapping[str, TensorType]) -> tuple[Scheme, ...]:
@@ -83,6 +87,9 @@ def _arrays(
     inputs: Mapping[str, TensorType], leading: frozenset[str], batch: int, scheme: Scheme, rng: np.random.Generator
 ) -> dict[str, Array]:
     arrays = {name: _array(type_, _shape(type_, leading, batch, scheme), scheme.texts, rng) for name, type_ in inputs.items()}
+    if scheme.composite:
+        for parts in composites(inputs):
+            arrays |= parts.arrays(inputs, batch, batch if scheme.length is None else scheme.length)
     return {name: _positive(array) for name, array in arrays.items()} if scheme.positive else arrays
 
 

@@ -45,6 +45,15 @@ def test_results_keep_their_structure(function: Any, keys: list[str], results: A
     assert type(source.results) is type(results)
 
 
+def test_ragged_and_sparse_results_are_put_together_from_their_parts() -> None:
+    source = read(lambda x: {"r": tf.RaggedTensor.from_row_lengths(x, [1, 2]), "t": (tf.sparse.from_dense(x), None)}, VECTOR)
+    assert list(source.signatures["serving_default"].outputs) == ["r_0", "r_1", "t_0_0", "t_0_1", "t_0_2"]
+    ragged, (sparse, nothing) = source.results["r"], source.results["t"]
+    assert (ragged.keys, sparse.keys, nothing) == (("r_0", "r_1"), ("t_0_0", "t_0_1", "t_0_2"), None)
+    made = ragged({"r_0": tf.constant([1.0, 2.0, 3.0]), "r_1": tf.constant([0, 1, 3], tf.int64)})
+    assert made.to_list() == [[1.0], [2.0, 3.0]]
+
+
 def test_variables_and_tables_that_are_captured_come_along() -> None:
     scale = tf.Variable([2.0, 3.0])
     words = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2]), -1)
@@ -107,9 +116,10 @@ def test_python_and_files_are_refused_by_the_functions_name() -> None:
     assert load(tf.function(reading, input_signature=[tf.TensorSpec([], tf.string)]), allow_files=True).module.entries
 
 
-def test_what_is_no_dense_tensor_is_refused() -> None:
-    with pytest.raises(CleaveError, match="is a composite_tensor value, expected a dense tensor"):
-        read(lambda r: r * 2.0, tf.RaggedTensorSpec([None, None]))
+def test_a_ragged_argument_is_taken_in_parts() -> None:
+    source = read(lambda r: r * 2.0, tf.RaggedTensorSpec([None, None]))
+    assert list(source.signatures["serving_default"].inputs) == ["r", "r_1"]
+    assert source.results.keys == ("output_0_0", "output_0_1")
 
 
 def test_a_function_that_cannot_be_traced_says_why() -> None:
