@@ -17,7 +17,7 @@ from compiler.ir.dims import symbol
 from compiler.ir.graph import Graph, Value
 from compiler.ir.module import Module
 from compiler.ir.types import DType, Shape, TensorType
-from tests.programs import arithmetic, control, elementwise, indexing, keras, layout, state, windows
+from tests.programs import arithmetic, control, elementwise, gradients, indexing, keras, layout, state, windows
 from tests.programs.drawn import Drawn, Grade, Known, World
 from tests.programs.inputs import requests
 from tests.programs.source import Choices, Hypothesis, Seeded
@@ -31,6 +31,7 @@ FAMILIES: tuple[tuple[int, tuple[tuple[int, Step], ...]], ...] = (
     (3, windows.STEPS),
     (4, keras.STEPS),
     (3, indexing.STEPS),
+    (2, gradients.STEPS),
 )
 CONTROL_ONE_IN, STATE_ONE_IN = 9, 7
 MOST_OUTPUTS = 8

@@ -290,7 +290,7 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (1, logic),
     (2, select),
     (3, cast),
-    (1, parts),
+    (2, parts),
     (2, bias),
     (1, sum_of_many),
     (1, gradient),

@@ -153,7 +153,7 @@ def band(d: Drawn) -> None:
 
 def random(d: Drawn) -> None:
     """Stateful draws have seeds, so that two runs of one program draw the same; each has its own stream."""
-    kind = d.choose.integer(0, 6)
+    kind = d.choose.integer(0, 7)
     shape = d.ints(*(d.choose.integer(1, 4) for _ in range(2)))
     value = d.pick("float32", rank=2, where=after_batch)
     if value is not None and d.choose.flag():
@@ -175,11 +175,32 @@ def random(d: Drawn) -> None:
     elif kind == 4:
         constant = d.weight(4, 2)
         d.add("RandomShuffle", (constant,), seeds, **kept(d, constant))
+        d.add("Multinomial", (constant, d.scalar(3)), seeds, low=0.0, high=2.0, clean=True, grade=2)
     elif kind == 5:
         d.add("StatelessRandomUniformInt", (shape, d.ints(3, 4), d.scalar(0), d.scalar(5)), {}, low=0.0, high=5.0, clean=True, grade=2)
+    elif kind == 6:
+        counted(d, shape)
     else:
         free = d.add("RandomUniform", (shape,), float32, hidden=True, low=0.0, high=1.0, clean=True)  # no seed: its values are nobody's
         d.add("Less", (free, d.scalar(2, "float32")), low=0.0, high=1.0, clean=True, grade=2)
+
+
+def counted(d: Drawn, shape: Value) -> None:
+    """The stateless draws by key and counter, and their keys."""
+    known = {"clean": True, "grade": 2, "low": -6.0, "high": 9.0}
+    op = d.choose.of(("StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg"))
+    key = d.add(op, (d.ints(7, d.choose.integer(1, 3)),), hidden=True)
+    algorithm = d.add("StatelessRandomGetAlg", (), {}, hidden=True)
+    source = (shape, key, Value(key.node, 1), Value(key.node, 2) if op.endswith("Alg") else algorithm)
+    kind = d.choose.integer(0, 3)
+    if kind == 0:
+        d.add("StatelessRandomUniformIntV2", (*source, d.scalar(0), d.scalar(9)), {}, **known)
+    elif kind == 1:
+        d.add("StatelessTruncatedNormalV2", source, {}, **known)
+    elif kind == 2:
+        d.add("StatelessRandomUniformFullIntV2", source, {"dtype": DType("int32")}, **{**known, "low": -3e9, "high": 3e9})
+    else:
+        d.add("StatelessRandomUniformFullInt", (shape, d.ints(1, 2)), {"dtype": DType("int32")}, **{**known, "low": -3e9, "high": 3e9})
 
 
 def strings(d: Drawn) -> None:

@@ -6,7 +6,8 @@ from compiler.ir.graph import Value
 from compiler.ir.module import Variable
 from compiler.ir.types import DType, TensorType
 from tests.programs.drawn import Drawn, Grade, Known, State, Step, World
-from tests.programs.layout import after_batch, kept, numbers
+from tests.programs.layout import after_batch, kept
+from tests.programs.layout import numbers as sizes_of
 from tests.programs.source import Choices
 
 HELD = {"low": -1e3, "high": 1e3, "clean": False, "grade": Grade.ROUGH}
@@ -99,10 +100,15 @@ def optimise(d: Drawn) -> None:
     gradient, rate = value_for(d, state), d.scalar(0.01, "float32")
     if slots and d.choose.flag():
         touched = [state, slots[0]]
-        op, operands = d.choose.of((
-            ("ResourceApplyMomentum", (state.handle, slots[0].handle, rate, gradient, d.scalar(0.9, "float32"))),
-            ("ResourceApplyKerasMomentum", (state.handle, slots[0].handle, rate, gradient, d.scalar(0.9, "float32"))),
-        ))  # fmt: skip
+        slot, momentum = slots[0].handle, d.scalar(0.9, "float32")
+        op = d.choose.of(("ResourceApplyMomentum", "ResourceApplyKerasMomentum", "ResourceApplyAdagradV2"))
+        operands = (state.handle, slot, rate, gradient, momentum)
+        if op == "ResourceApplyAdagradV2":
+            operands = (state.handle, slot, rate, d.scalar(0.1, "float32"), gradient)
+        if len(slots) > 1 and d.choose.flag():
+            touched.append(slots[1])
+            op, numbers = "ResourceApplyAdam", [d.scalar(n, "float32") for n in (0.9, 0.99, 0.01, 0.9, 0.99, 0.001)]
+            operands = (state.handle, slot, slots[1].handle, *numbers, gradient)
     else:
         touched = [state]
         op, operands = "ResourceApplyGradientDescent", (state.handle, rate, gradient)
@@ -138,7 +144,7 @@ def list_of_rows(d: Drawn) -> None:
     value = d.pick("float32", rank=2, where=after_batch)
     if value is None or d.choose.flag():
         return
-    (columns,) = numbers(d, value)
+    (columns,) = sizes_of(d, value)
     rows = d.add("TensorListFromTensor", (d.weight(3, columns), d.ints(columns)), {}, hidden=True)
     rows = d.add("TensorListSetItem", (rows, d.scalar(d.choose.integer(0, 2)), d.weight(columns)), {}, hidden=True)
     float32 = {"element_dtype": DType("float32")}

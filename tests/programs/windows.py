@@ -123,7 +123,8 @@ def pool(d: Drawn) -> None:
             shape = packed_shape(d, value, [height, width, channels]) if isinstance(d.shape(value)[0], Expr) else None
             if shape is not None:
                 d.add("AvgPoolGrad", (shape, made), attrs, grade=Grade.ROUGH, low=-9e2, high=9e2)  # type: ignore[arg-type]
-    elif k.grade >= Grade.SIGNLESS and k.clean:
+    elif k.grade >= Grade.SIGNLESS:
+        value = d.cleaned(value)
         if d.choose.flag():
             d.add("MaxPoolWithArgmax", (value,), attrs, grade=Grade.SIGNLESS)  # type: ignore[arg-type]
         else:
