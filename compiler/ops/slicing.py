@@ -1,17 +1,22 @@
-"""Cutting and joining: Slice, Split, Concat, Pack, Pad.  Dimensions that are taken whole are parallel, the others are not divided."""
+"""Cutting and joining: Slice, Split, Concat, Pack, Pad.
+
+Dimensions that are taken whole are parallel.  Slice and Pad divide the others too, where their sizes are static: a shard reads the rows
+that it yields, wherever they lie (a halo that begins elsewhere).  Split, Concat and Pack do not divide the dimension that they cut or join.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from compiler.ir.dims import Dim, KnownDim, add, exact_div, floor_div, mul
-from compiler.ir.types import TensorType
-from compiler.ops.rules import ValueFactors, dim_factors, plain
+from compiler.ir.types import DType, TensorType
+from compiler.ir.weights import Tensor
+from compiler.ops.rules import ValueFactors, dim_factors, factor, plain
 from compiler.ops.shapes import agree, axis_in, constant_int, misfit, vector_content, with_rank
-from compiler.ops.spec import Content, DimFactors, Factor, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Trait
+from compiler.ops.spec import Content, DimFactors, Factor, Kind, Localized, Operation, OpSpec, Shard, ShardingRule, Step, Trait
 
 # ---- Slice
 
@@ -54,23 +59,34 @@ def _slice_rule(operation: Operation) -> ShardingRule | None:
     result = operation.results[0].shape if operation.results else None
     if shape is None or whole is None or result is None:
         return None
-    return _cut_rule(shape, result, whole, (None, None))
+    begin = vector_content(operation, 1) or ()
+    return _cut_rule(shape, result, whole, (None, None), {i: b for i, b in enumerate(begin) if isinstance(b, int)})
 
 
-def _cut_rule(before: tuple[Dim, ...], after: tuple[Dim, ...], whole: list[int], rest: tuple[ValueFactors, ...]) -> ShardingRule:
-    """Same rank on both sides; a dimension in `whole` has another size in the result."""
-    factors = dim_factors(before, whole) + tuple(Factor(f"o{i}", after[i], Kind.WHOLE) for i in whole)
-    result: tuple[DimFactors, ...] = tuple((f"o{i}",) if i in whole else (f"d{i}",) for i in range(len(after)))
-    return ShardingRule(factors, (plain(before), *rest), (result,))
+def _cut_rule(
+    before: tuple[Dim, ...], after: tuple[Dim, ...], whole: list[int], rest: tuple[ValueFactors, ...], moved: Mapping[int, int]
+) -> ShardingRule:
+    """Same rank on both sides; a dimension in `whole` has another size in the result, whose row r is the operand's row r + moved[i]."""
+    able = {i for i in whole if i in moved and isinstance(before[i], int) and isinstance(after[i], int)}
+    factors = tuple(
+        factor(f"d{i}", after[i], Kind.HALO, halo=(-moved[i], moved[i], 1), least=1) if i in able else f
+        for i, f in enumerate(dim_factors(before, set(whole) - able))
+    )
+    cut = tuple(Factor(f"o{i}", after[i], Kind.WHOLE) for i in whole if i not in able)
+    result: tuple[DimFactors, ...] = tuple((f"o{i}",) if i in whole and i not in able else (f"d{i}",) for i in range(len(after)))
+    return ShardingRule((*factors, *cut), (plain(before), *rest), (result,))
 
 
 def _slice_localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
-    """A divided dimension is taken to its end."""
-    size = vector_content(operation, 2) or ()
-    if not any(f"d{i}" in shard.start and s != -1 for i, s in enumerate(size)):
-        return Localized(operation.op, operation.attrs)
-    local = tuple(-1 if f"d{i}" in shard.start else s for i, s in enumerate(size))
-    return Localized(operation.op, operation.attrs, {2: tuple(s for s in local if s is not None)})
+    """A divided dimension is taken from its first row to its last: the shard reads no others."""
+    begin, size = vector_content(operation, 1) or (), vector_content(operation, 2) or ()
+    divided = [i for i in range(len(size)) if f"d{i}" in shard.start]
+    contents = {}
+    if any(begin[i] != 0 for i in divided):
+        contents[1] = tuple(0 if i in divided else b for i, b in enumerate(begin) if b is not None)
+    if any(size[i] != -1 for i in divided):
+        contents[2] = tuple(-1 if i in divided else s for i, s in enumerate(size) if s is not None)
+    return Localized(operation.op, operation.attrs, contents)
 
 
 def _slice_content(operation: Operation) -> Content:
@@ -283,18 +299,39 @@ def _pad_type(operation: Operation) -> tuple[TensorType, ...]:
 
 
 def _pad_rule(operation: Operation) -> ShardingRule | None:
-    """Dimensions that are not padded."""
+    """Dimensions that are not padded are parallel; those that are divide with their padding."""
+    return _padded_rule(operation, divisible=True)
+
+
+def _padded_rule(operation: Operation, *, divisible: bool) -> ShardingRule | None:
     shape, paddings = operation.operands[0].shape, _paddings(operation)
     result = operation.results[0].shape if operation.results else None
     if shape is None or paddings is None or result is None:
         return None
     rest = (None,) * (len(operation.operands) - 1)
-    return _cut_rule(shape, result, [i for i, p in enumerate(paddings) if p != (0, 0)], rest)
+    moved = {i: -before for i, (before, after) in enumerate(paddings) if divisible and before >= 0 and after >= 0}
+    return _cut_rule(shape, result, [i for i, p in enumerate(paddings) if p != (0, 0)], rest, moved)
+
+
+def _pad_localize(operation: Operation, shard: Shard, operands: tuple[TensorType, ...]) -> Localized:
+    """A shard pads what of it lies outside the operand."""
+    shape, paddings = operation.operands[0].shape, list(_paddings(operation) or ())
+    divided = [i for i, p in enumerate(paddings) if p != (0, 0) and f"d{i}" in shard.start]
+    if not divided or shape is None:
+        return Localized(operation.op, operation.attrs)
+    for i in divided:
+        start, rows, size = shard.start[f"d{i}"], shard.size[f"d{i}"], shape[i]
+        assert isinstance(start, int) and isinstance(rows, int) and isinstance(size, int), "padded dimensions divide where they are static"
+        before, after = paddings[i][0] - start, start + rows - paddings[i][0] - size
+        paddings[i] = (min(rows, max(0, before)), min(rows, max(0, after)))
+    local = Tensor(DType("int32"), np.array(paddings, np.int32))
+    operand = (0, local, 2) if operation.op == "PadV2" else (0, local)
+    return Localized(operation.op, operation.attrs, steps=(Step("own", operation.op, operand),))
 
 
 def _mirror_rule(operation: Operation) -> ShardingRule | None:
     """As Pad; the kernel refuses to reflect what has an empty dimension, padded or not."""
-    rule = _pad_rule(operation)
+    rule = _padded_rule(operation, divisible=False)
     return None if rule is None else replace(rule, factors=tuple(replace(f, least=1) for f in rule.factors))
 
 
@@ -317,7 +354,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec("ConcatV2", _concat_type, _concat_rule, JOINS, _concat_content),
     OpSpec("Pack", _pack_type, _pack_rule, JOINS, _pack_content),
     OpSpec("Unpack", _unpack_type, _unpack_rule, MOVES, contents=_unpack_contents),
-    OpSpec("Pad", _pad_type, _pad_rule, MOVES),
-    OpSpec("PadV2", _pad_type, _pad_rule, JOINS),
+    OpSpec("Pad", _pad_type, _pad_rule, MOVES, localize=_pad_localize),
+    OpSpec("PadV2", _pad_type, _pad_rule, JOINS, localize=_pad_localize),
     OpSpec("MirrorPad", _pad_type, _mirror_rule, MOVES),
 )

@@ -1,7 +1,7 @@
 """StridedSlice and its gradient: Python's `x[a:b:c, ..., None, i]`, read from begins, ends, strides and five masks.
 
 The sparse specification becomes one `Cut` for each dimension of the operand.  Dimensions that are taken whole are parallel; a shard takes
-them whole too, by their begin and end masks.
+them whole too, by their begin and end masks.  Static ones that are cut forwards divide alike: a shard reads from its first row to its last.
 """
 
 from __future__ import annotations
@@ -130,16 +130,32 @@ def _strided_type(operation: Operation) -> tuple[TensorType, ...]:
     return (TensorType(operand.dtype, sliced(operation, operand.shape, found)),)
 
 
-def _parts(shape: tuple[Dim, ...], found: list[Cut]) -> tuple[tuple[Factor, ...], tuple[DimFactors, ...]]:
-    """Factors of the operand (and of what is cut out of it), and the result's dimensions."""
-    factors = [
-        factor(f"d{c.axis}", shape[c.axis], Kind.PARALLEL if is_whole(c, shape[c.axis]) else Kind.WHOLE) for c in found if c.kind != "new"
-    ]
+def _forward(cut: Cut, size: Dim) -> tuple[int, int] | None:
+    """(rows taken, first of them) of a range that runs forwards through a static dimension."""
+    rows = length(cut, size)
+    if cut.kind != "range" or not isinstance(size, int) or not isinstance(rows, int) or cut.stride is None or cut.stride < 1:
+        return None
+    begin = _bound(cut.begin, cut.open_begin, size, cut.stride, at_end=False)
+    return (rows, begin) if isinstance(begin, int) else None
+
+
+def _axis_factor(cut: Cut, size: Dim, taken: tuple[int, int] | None) -> Factor:
+    if is_whole(cut, size):
+        return factor(f"d{cut.axis}", size)
+    if taken is None or cut.stride is None:
+        return Factor(f"d{cut.axis}", size, Kind.WHOLE)
+    return factor(f"d{cut.axis}", taken[0], Kind.HALO, halo=(-taken[1], taken[1], cut.stride), least=1)
+
+
+def _parts(shape: tuple[Dim, ...], found: list[Cut], *, divisible: bool) -> tuple[tuple[Factor, ...], tuple[DimFactors, ...]]:
+    """Factors of the operand (and of what is cut out of it), and the result's dimensions; `divisible`: a shard may read any rows."""
+    taken = {c.axis: _forward(c, shape[c.axis]) for c in found if divisible and c.kind == "range"}
+    factors = [_axis_factor(c, shape[c.axis], taken.get(c.axis)) for c in found if c.kind != "new"]
     result: list[DimFactors] = []
     for cut in found:
         if cut.kind == "new":
             result.append(())
-        elif cut.kind == "range" and is_whole(cut, shape[cut.axis]):
+        elif cut.kind == "range" and (is_whole(cut, shape[cut.axis]) or taken.get(cut.axis) is not None):
             result.append((f"d{cut.axis}",))
         elif cut.kind == "range":
             factors.append(Factor(f"o{cut.axis}", length(cut, shape[cut.axis]), Kind.WHOLE))
@@ -152,7 +168,7 @@ def _strided_rule(operation: Operation) -> ShardingRule | None:
     found = None if shape is None else cuts(operation, len(shape))
     if shape is None or found is None:
         return None
-    factors, result = _parts(shape, found)
+    factors, result = _parts(shape, found, divisible=True)
     return ShardingRule(factors, (plain(shape), None, None, None), (result,))
 
 
@@ -202,7 +218,7 @@ def _gradient_rule(operation: Operation) -> ShardingRule | None:
     gradient = operation.operands[4].shape
     if shape is None or None in shape or found is None or gradient is None:
         return None
-    factors, cut = _parts(shape, found)
+    factors, cut = _parts(shape, found, divisible=False)
     if len(cut) != len(gradient):
         return None
     operands: tuple[ValueFactors, ...] = (None, None, None, None, cut)

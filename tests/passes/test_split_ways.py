@@ -75,6 +75,32 @@ STEPS = {
 }
 
 
+BEGIN, SIZE = "%begin = Const() {value=tensor(i32[3], [0, 2, 1])} : i32[3]", "%size = Const() {value=tensor(i32[3], [-1, 5, 3])} : i32[3]"
+PADS = "%pads = Const() {value=tensor(i32[3,2], [0, 0, 4, 1, 0, 3])} : i32[3,2]"
+SPEC = (
+    "%begin = Const() {value=tensor(i32[3], [0, 1, -9])} : i32[3]",
+    "%end = Const() {value=tensor(i32[3], [0, -1, 9])} : i32[3]",
+    "%stride = Const() {value=tensor(i32[3], [1, 3, 2])} : i32[3]",
+)
+CUTS = {
+    "slice": Op("Slice(f32[b,9,4]) -> f32[b,5,3]", "", "d0 d1 d2", (BEGIN, SIZE)),
+    "pad": Op("Pad(f32[b,3,4]) -> f32[b,8,7]", "", "d0 d1 d2", (PADS,)),
+    "pad with a value": Op(
+        "PadV2(f32[b,3,4]) -> f32[b,8,7]", "", "d0 d1 d2", (PADS, "%value = Const() {value=tensor(f32[], 3.5)} : f32[]")
+    ),
+    "strided slice": Op("StridedSlice(f32[b,13,4]) -> f32[b,4,2]", "begin_mask=1, end_mask=1", "d0 d1 d2", SPEC),
+}
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("over", MESHES)
+@pytest.mark.parametrize("case", CUTS)
+def test_what_is_cut_and_padded_divides(case: str, over: str, run_module) -> None:  # type: ignore[no-untyped-def]
+    op = CUTS[case]
+    tried = assert_all_alike(run_module, op.text, "y", MESHES[over], 0.0, special=True)
+    assert over != "2" or {f"{factor}:d" for factor in op.factors.split()} <= tried, tried
+
+
 FIRST = ("%axis = Const() {value=tensor(i32[], 0)} : i32[]",)
 HOT = (
     "%depth = Const() {value=tensor(i32[], 7)} : i32[]",
