@@ -30,8 +30,9 @@ from passes.split.solver.windows import Choice, improve_by_windows
 
 _MARGIN = 1e-9
 """Relative rounding of sums of costs."""
-_WORK_PER_SECOND = 4e7
-"""For each second given, in each round: a fifth of what one core does."""
+_WORK_PER_SECOND = 2e7
+"""For each second given, in each round: a tenth of what one core does."""
+_WINDOWS_PER_SECOND = 150_000
 _LEAST_ITERATIONS = 40
 _WINDOW_ITERATIONS = 300
 _STUCK = 0.9
@@ -48,15 +49,16 @@ class Limits:
     entries: int = 60_000
     """An integer program may have so many entries."""
     branches: int = 2_000
-    windows: int = 40
-    window_entries: int = 25_000
+    window_entries: int = 60_000
+    windows: float = 3_000_000
+    """Entries of all windows together."""
     seconds_left: Callable[[], float] = lambda: np.inf
 
     @staticmethod
     def for_seconds(seconds: float, left: Callable[[], float]) -> Limits:
         """Work that about fits into so many seconds of a slow core, and a last part of them kept for writing the answer down."""
         reserve = min(2.0 + 0.05 * seconds, 0.5 * seconds)
-        return Limits(work=_WORK_PER_SECOND * seconds, windows=int(seconds), seconds_left=lambda: left() - reserve)
+        return Limits(work=_WORK_PER_SECOND * seconds, windows=_WINDOWS_PER_SECOND * seconds, seconds_left=lambda: left() - reserve)
 
     def within_window(self) -> Limits:
         return replace(self, rounds=2, entries=8_000, branches=200, windows=0)

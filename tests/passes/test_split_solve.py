@@ -17,7 +17,7 @@ from passes.split.solve import Limits, solve
 
 WEIGHTS = st.integers(0, 20).map(float)
 OR_NEVER = st.one_of(WEIGHTS, WEIGHTS, WEIGHTS, st.just(FORBIDDEN))
-SEARCH_ONLY = Limits(entries=0, windows=4, window_entries=8)
+SEARCH_ONLY = Limits(entries=0, windows=200, window_entries=8)
 """No integer program at the end, so that sweeps, prices, trees and windows must do it alone."""
 
 

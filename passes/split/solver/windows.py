@@ -25,12 +25,15 @@ _SEED = 1
 
 
 def improve_by_windows(
-    network: Network, choice: Choice, entries: int, count: int, solver: Solver, stop: Callable[[], bool]
+    network: Network, choice: Choice, entries: int, budget: float, solver: Solver, stop: Callable[[], bool]
 ) -> tuple[Choice, float]:
-    """Up to `count` windows of about `entries` entries; the new choice, and what it costs less than before."""
+    """Windows of `entries` entries, each pass over the network twice as large, until they are `budget` together.
+
+    The new choice, and what it costs less than before.
+    """
     choice, gained = dict(choice), 0.0
     used = _profile(network, choice, network.costs)
-    for members in _windows(network, used, entries, count):
+    for members in _windows(network, used, entries, budget):
         if stop():
             break
         part = _part(network, choice, used, members)
@@ -44,24 +47,25 @@ def improve_by_windows(
     return choice, gained
 
 
-def _windows(network: Network, used: Vector, entries: int, count: int) -> Iterator[list[int]]:
+def _windows(network: Network, used: Vector, entries: int, budget: float) -> Iterator[list[int]]:
     """Every node is the middle of a window or in one, then again from the start in another order."""
     random, nodes = np.random.default_rng(_SEED), sorted(network.costs)
-    given = 0
-    while given < count and nodes:
+    given, spent, whole = 0, 0.0, False
+    while nodes and not whole:
         covered: set[int] = set()
         for at in random.permutation(len(nodes)).tolist():
-            if given >= count:
-                return
             if nodes[at] in covered:
                 continue
             first = [nodes[at]]
             if given % 3 == 2 and len(network.slack):
-                first += _live(network, int(_tight(network, used, random)), nodes)
-            members = _ball(network, first, entries)
+                first += _live(network, _tight(network, used, random), nodes)
+            members, size = _ball(network, first, entries)
+            spent, given, whole = spent + size, given + 1, len(members) == len(nodes)
+            if spent > budget:
+                return
             covered.update(members)
-            given += 1
             yield members
+        entries *= 2
 
 
 def _tight(network: Network, used: Vector, random: np.random.Generator) -> int:
@@ -75,20 +79,21 @@ def _live(network: Network, time: int, nodes: Sequence[int]) -> list[int]:
     return [node for node in nodes if any(start <= time < end for start, end in network.terms[node])]
 
 
-def _ball(network: Network, first: Sequence[int], entries: int) -> list[int]:
-    """Breadth first; a node counts with its edges to those inside."""
+def _ball(network: Network, first: Sequence[int], entries: int) -> tuple[list[int], int]:
+    """Breadth first, and its entries: a node counts with its edges to those inside."""
     inside: set[int] = set()
     waiting, total = deque(first), 0
     while waiting:
         node = waiting.popleft()
         if node in inside:
             continue
-        total += sum(link.size for other, link in network.links[node].items() if other in inside) + len(network.costs[node])
-        if inside and total > entries:
+        size = sum(link.size for other, link in network.links[node].items() if other in inside) + len(network.costs[node])
+        if inside and total + size > entries:
             break
+        total += size
         inside.add(node)
         waiting.extend(other for other in network.links[node] if other not in inside)
-    return sorted(inside)
+    return sorted(inside), total
 
 
 def _part(network: Network, choice: Choice, used: Vector, members: Sequence[int]) -> Network:
