@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from compiler.ir.errors import CleaveError
-from cost_model.devices import Device, DeviceName, Link, device_name
+from cost_model.devices import Device, DeviceName, Link, Task, device_name, task_of
 
 _LOCAL = re.compile(r"^cpu:(\d+)$")
 _MOST_LOCAL_DEVICES = 1024
@@ -34,11 +35,12 @@ class LinkGroup:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices in order, and links of which the first that joins two devices carries their transfers."""
+    """Devices in order, and links of which the first that joins two devices carries their transfers; `tasks` say where processes listen."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     name: str = "cluster"
+    tasks: tuple[Task, ...] = ()
     _groups: dict[tuple[str, ...], LinkGroup] = field(default_factory=dict, init=False, repr=False, compare=False)
     _pairs: dict[tuple[str, str], Link] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -48,6 +50,22 @@ class Cluster:
         if len(self._by_name) != len(self.devices):
             twice = sorted({d.name for d in self.devices if sum(e.name == d.name for e in self.devices) > 1})
             raise CleaveError(f"cluster {self.name!r} names device {twice[0]!r} twice")
+        self._check_tasks()
+
+    def _check_tasks(self) -> None:
+        """Addresses for all tasks that have devices, or for none."""
+        names, addresses = Counter(t.name for t in self.tasks), Counter(t.address for t in self.tasks)
+        for name, count in names.items():
+            if count > 1:
+                raise CleaveError(f"cluster {self.name!r} gives task {name!r} twice")
+        strange, missing = sorted(set(names) - set(self.task_names)), [n for n in self.task_names if n not in names]
+        if strange:
+            raise CleaveError(f"cluster {self.name!r} gives an address for {strange[0]!r}, which has no [[devices]]")
+        if names and missing:
+            raise CleaveError(f"cluster {self.name!r} has no address for task {missing[0]!r}, add a [[tasks]] entry")
+        for address, count in addresses.items():
+            if count > 1:
+                raise CleaveError(f"cluster {self.name!r} gives the address {address} to {count} tasks")
 
     @classmethod
     def parse(cls, text: str | Path) -> Cluster:
@@ -80,6 +98,29 @@ class Cluster:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(d.name for d in self.devices)
+
+    @cached_property
+    def task_names(self) -> tuple[str, ...]:
+        """The tasks that devices are in, in order; "" is the one local process."""
+        return tuple(dict.fromkeys(task_of(d.name) for d in self.devices))
+
+    def task(self, text: str) -> Task:
+        """The task that `worker:1` or `/job:worker/task:1` names."""
+        if not self.tasks:
+            raise CleaveError(f"cluster {self.name!r} gives no addresses, add a [[tasks]] entry with name and address for each task")
+        job, _, number = text.partition(":")
+        found = [t for t in self.tasks if text == t.name or (job == t.job and number == str(t.number))]
+        if not found:
+            raise CleaveError(f"cluster {self.name!r} has no task {text!r}, it has {_first([f'{t.job}:{t.number}' for t in self.tasks])}")
+        return found[0]
+
+    def without(self, *tasks: str) -> Cluster:
+        """The cluster that is left when these tasks (`worker:1`) are gone."""
+        gone = {self.task(text).name for text in tasks}
+        devices = tuple(d for d in self.devices if task_of(d.name) not in gone)
+        if not devices:
+            raise CleaveError(f"cluster {self.name!r} without {', '.join(tasks)} has no devices left")
+        return Cluster(devices, self.links, self.name, tuple(t for t in self.tasks if t.name not in gone))
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name

@@ -15,6 +15,9 @@ scope = "task"
 between = ["*GPU*", "*GPU*"]
 alpha_seconds = 5e-6
 bytes_per_second = 300e9
+[[tasks]]                                             # where tasks listen: only for clusters that things are run on
+name = "/job:worker/task:[0-1]"
+address = "10.0.0.[7-8]:2222"
 """
 
 from __future__ import annotations
@@ -28,10 +31,12 @@ from itertools import groupby, pairwise, product
 from compiler.ir.errors import CleaveError, IrError
 from compiler.ir.types import DType
 from cost_model.cluster import Cluster
-from cost_model.devices import OP_CLASSES, PORTS, SCOPES, Device, Link, device_name
+from cost_model.devices import OP_CLASSES, PORTS, SCOPES, Device, Link, Task, device_name
 
 _DEVICE_KEYS = ("name", "kind", "peak_flops", "memory_bandwidth", "memory_bytes", "overhead_seconds", "efficiency")
 _LINK_KEYS = ("name", "alpha_seconds", "bytes_per_second", "scope", "between", "port")
+_TASK_KEYS = ("name", "address")
+_ADDRESS = re.compile(r"(?:[\w.\-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _RANGE = re.compile(r"\[(\d+)-(\d+)\]")
 _MOST_DEVICES = 100_000
 
@@ -42,7 +47,7 @@ def read_cluster(text: str, where: str) -> Cluster:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CleaveError(f"{where}: not TOML: {error}") from None
-    _known(table, ("name", "devices", "links"), where)
+    _known(table, ("name", "devices", "links", "tasks"), where)
     name = table.get("name", "cluster")
     if not isinstance(name, str):
         raise CleaveError(f"{where}: name is {name!r}, expected a string")
@@ -50,7 +55,8 @@ def read_cluster(text: str, where: str) -> Cluster:
     if len(devices) > _MOST_DEVICES:
         raise CleaveError(f"{where}: {len(devices)} devices, expected at most {_MOST_DEVICES}")
     links = tuple(_link(entry, f"{where}: links[{i}]") for i, entry in enumerate(_entries(table, "links", where)))
-    return Cluster(devices, links, name)
+    tasks = tuple(t for i, entry in enumerate(_entries(table, "tasks", where)) for t in _tasks(entry, f"{where}: tasks[{i}]"))
+    return Cluster(devices, links, name, tasks)
 
 
 def _entries(table: Mapping[str, object], key: str, where: str) -> list[Mapping[str, object]]:
@@ -116,6 +122,23 @@ def _link(entry: Mapping[str, object], where: str) -> Link:
     )
 
 
+def _tasks(entry: Mapping[str, object], where: str) -> Iterator[Task]:
+    """Ranges of the name and of the address count together."""
+    _known(entry, _TASK_KEYS, where)
+    names = list(_expand(_text(entry, "name", where), where))
+    addresses = list(_expand(_text(entry, "address", where), where))
+    if len(names) != len(addresses):
+        raise CleaveError(f"{where}: {len(names)} names and {len(addresses)} addresses, expected one address for each name")
+    for name, address in zip(names, addresses, strict=True):
+        parts = device_name(name)
+        if parts.job is None or parts.task is None or parts.kind is not None:
+            raise CleaveError(f"{where}: name {name!r} is no task, expected one such as '/job:worker/task:0'")
+        found = _ADDRESS.fullmatch(address)
+        if found is None or not 0 < int(found[1]) < 65536:
+            raise CleaveError(f"{where}: address is {address!r}, expected HOST:PORT")
+        yield Task(str(parts), address)
+
+
 def _choice(entry: Mapping[str, object], key: str, allowed: tuple[str, ...], default: str, where: str) -> str:
     value = entry.get(key, default)
     if not isinstance(value, str) or value not in allowed:
@@ -179,6 +202,7 @@ def write_cluster(cluster: Cluster) -> str:
         for pattern in _patterns([d.name for d in devices]):
             blocks.append(_device_text(devices[0], pattern))
     blocks += [_link_text(link) for link in cluster.links]
+    blocks += [f"[[tasks]]\nname = {_quoted(task.name)}\naddress = {_quoted(task.address)}\n" for task in cluster.tasks]
     return "\n".join(blocks)
 
 

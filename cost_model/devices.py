@@ -106,6 +106,28 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Task:
+    """One process of a cluster, `/job:worker/task:1`, and where it listens, `host:port`."""
+
+    name: str
+    address: str
+
+    @property
+    def job(self) -> str:
+        return device_name(self.name).job or ""
+
+    @property
+    def number(self) -> int:
+        return device_name(self.name).task or 0
+
+
+def task_of(device: str) -> str:
+    """`/job:worker/task:1/device:CPU:0` => `/job:worker/task:1`; "" for a device of the one local process."""
+    parts = device_name(device)
+    return str(DeviceName(parts.job, parts.task, None, None))
+
+
+@dataclass(frozen=True)
 class Link:
     """`seconds(n) = alpha_seconds + n / bytes_per_second`, between devices whose names match the patterns of `between`, either way round.
 

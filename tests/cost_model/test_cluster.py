@@ -11,6 +11,8 @@ from cost_model.devices import device_name
 
 CLUSTERS = sorted(Path("fixtures/clusters").glob("*.toml"))
 DEVICE = '[[devices]]\nname = "/device:CPU:0"\npeak_flops = { float32 = 1e9 }\nmemory_bandwidth = 1e9\n'
+WORKER = DEVICE.replace("/device", "/job:w/task:0/device")
+TASK = '[[tasks]]\nname = "/job:w/task:0"\naddress = "a:1"\n'
 
 
 @pytest.mark.parametrize("source", [*map(str, CLUSTERS), "cpu:1", "cpu:16"])
@@ -49,6 +51,12 @@ def test_the_fixtures_are_there() -> None:
         (DEVICE + "efficiency = { matmul = 1.5 }\n", "shares of at most 1"),
         (DEVICE + "efficiency = { matmul = [[2, 0.1], [1, 0.2]] }\n", "at increasing flops"),
         (DEVICE + "efficiency = { gemm = 0.5 }\n", "unknown class of operators"),
+        (DEVICE + TASK.replace("0", "1"), "gives an address for '/job:w/task:1', which has no [[devices]]"),
+        (WORKER + WORKER.replace(":0/", ":1/") + TASK, "has no address for task '/job:w/task:1'"),
+        (WORKER + TASK + TASK, "gives task '/job:w/task:0' twice"),
+        (WORKER + TASK.replace("a:1", "a"), "address is 'a', expected HOST:PORT"),
+        (WORKER + TASK.replace("a:1", "a:[1-2]"), "1 names and 2 addresses"),
+        (WORKER + TASK.replace("/task:0", ""), "is no task, expected one such as"),
         (DEVICE + '[[links]]\nname = "l"\nalpha_seconds = -1\nbytes_per_second = 1\n', "alpha_seconds is -1, expected at least 0"),
         (DEVICE + '[[links]]\nname = "l"\nalpha_seconds = 0\nbytes_per_second = 1\nscope = "rack"\n', "scope is 'rack', expected one of"),
     ],
@@ -111,3 +119,15 @@ def test_efficiency_is_read_off_the_curve() -> None:
     assert device.share_of_peak("matmul", 1e15) == 0.72
     assert device.share_of_peak("matmul", 1e9) == pytest.approx((0.05 + 0.4) / 2)
     assert device.peak(DType("float64")) == 9.7e12 and device.peak(DType("int64")) == 19.5e12
+
+
+def test_tasks_are_named_and_leave() -> None:
+    cluster = Cluster.parse("fixtures/clusters/two_workers.toml")
+    assert [(t.job, t.number, t.address) for t in cluster.tasks] == [("worker", 0, "127.0.0.1:2222"), ("worker", 1, "127.0.0.1:2223")]
+    assert cluster.task("worker:1").name == "/job:worker/task:1"
+    rest = cluster.without("worker:0")
+    assert rest.names == ("/job:worker/task:1/device:CPU:0",) and rest.tasks == cluster.tasks[1:]
+    with pytest.raises(CleaveError, match="has no task 'worker:2', it has worker:0, worker:1"):
+        cluster.task("worker:2")
+    with pytest.raises(CleaveError, match="has no devices left"):
+        rest.without("worker:1")
