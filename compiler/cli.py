@@ -1,4 +1,4 @@
-"""The command line: `cleave compile | inspect | opt | diff | validate | run | passes | ops`.
+"""The command line: `cleave compile | plan | inspect | opt | diff | validate | run | bisect | reduce | passes | ops`.
 
 Exit status 0, 1 for a check that failed, 2 for a bad request or a fault of ours, 130 when interrupted.  Whatever goes wrong is one line on
 stderr; the hidden `--debug`, anywhere on the line, shows the traceback and TensorFlow's own messages instead.
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from compiler.commands import build, look, work
+from compiler.commands import build, hunt, look, work
 from compiler.ir.errors import CleaveError
 
 DEBUG = "--debug"
@@ -55,7 +55,7 @@ def cli() -> None:
     """Split a TensorFlow model's operators over devices, fuse them, place them, and prove that it is still the same function."""
 
 
-for command in (*build.COMMANDS, *look.COMMANDS, *work.COMMANDS):
+for command in (*build.COMMANDS, *look.COMMANDS, *work.COMMANDS, *hunt.COMMANDS):
     cli.add_command(command)
 
 

@@ -95,7 +95,7 @@ class Compiled:
         if set(named) != set(graph.inputs):
             raise CleaveError(f"signature {entry!r} takes inputs {sorted(graph.inputs)}, {sorted(named)} were given")
         if entry not in self._functions:
-            self._functions[entry] = build_callable(self.module, entry, self.pool, _original(self.source))
+            self._functions[entry] = build_callable(self.module, entry, self.pool, original_of(self.source))
         return _packed(self.source.results, self._functions[entry](named))
 
     def write(self, target: Path, overwrite: bool = False) -> None:
@@ -112,7 +112,12 @@ class Compiled:
     def save(self, out_dir: str | Path, profile: str = "tf", overwrite: bool = False) -> Path:
         """Write an ordinary SavedModel; an existing SavedModel is replaced only with `overwrite`."""
         saved = save(
-            self.module, out_dir, original=_original(self.source), aliases=self.aliases, profile=profile_named(profile), overwrite=overwrite
+            self.module,
+            out_dir,
+            original=original_of(self.source),
+            aliases=self.aliases,
+            profile=profile_named(profile),
+            overwrite=overwrite,
         )
         return saved.path
 
@@ -147,7 +152,7 @@ def compile_source(
     work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
     weakref.finalize(pool, shutil.rmtree, work, ignore_errors=True)  # the pool goes with the compiled model, or with what fails below
     progress("saving")
-    saved = save(module, work / "model", original=_original(source), aliases=aliases, profile=profile_named(profile))
+    saved = save(module, work / "model", original=original_of(source), aliases=aliases, profile=profile_named(profile))
     verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
     report = Report(str(source.path), planned.passes, planned.notes, verdicts, saved.untouched, saved.dropped)
     return Compiled(source, module, plan, report, pool, saved.path, aliases)
@@ -172,7 +177,7 @@ def _planned(source: SourceModel, options: Options, pool: Pool, progress: Progre
     module.sizes = representative_sizes(module, options.objective, options.input_shapes)
     context = Context(executor=execution_room.GraphExecutor(pool), services=options.services)
     timing, unsplit = Timing(), _Before("choose")
-    oracle = Oracle(pool, options.numerics, len(options.cluster.devices), _original(source))
+    oracle = Oracle(pool, options.numerics, len(options.cluster.devices), original_of(source))
     instruments = _instruments(options, context, timing, unsplit, progress)
     run_pipeline(module, _passes(options), context, instruments, watchers(oracle))
     before, splits = unsplit.module or module, context.service(SplitPlan)
@@ -204,7 +209,8 @@ def _instruments(options: Options, context: Context, timing: Timing, unsplit: _B
     return [*found, *([Dump(options.dump)] if options.dump is not None else []), Reproducer(context, directory=options.dump)]
 
 
-def _original(source: SourceModel) -> Original | None:
+def original_of(source: SourceModel) -> Original | None:
+    """Where saving finds what a module does not hold: tables, assets, methods; None for what is no SavedModel."""
     if source.kind in ("frozen", "ir"):
         return None
     return Original(source.path, source.tags, source.kept, source.locations)
