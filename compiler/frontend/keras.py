@@ -83,6 +83,9 @@ def _remember_structure(model: Any, source: SourceModel, directory: Path) -> Non
     names = tuple(str(t.name).split(":")[0] for t in getattr(model, "inputs", None) or ())
     if set(names) == set(info.inputs):
         source.arguments = names
+    if getattr(model, "_nested_outputs", None) is not None:
+        source.results = _keras2_results(model)
+        return
     structure = getattr(model, "_outputs_struct", None)
     structure = saved_model.method_results(directory, "serve") if structure is None else structure
     if len(info.outputs) == 1 and not isinstance(structure, dict | list | tuple):
@@ -102,10 +105,23 @@ def _keras2_signature(model: Any) -> Any:
         if isinstance(result, dict):
             return result
         flat = tf.nest.flatten(result)
-        names = model.output_names if len(model.output_names) == len(flat) else [f"output_{i}" for i in range(len(flat))]
-        return dict(zip(names, flat, strict=True))
+        return dict(zip(_keras2_names(model, len(flat)), flat, strict=True))
 
     return serve
+
+
+def _keras2_names(model: Any, count: int) -> list[str]:
+    return list(model.output_names) if len(model.output_names) == count else [f"output_{i}" for i in range(count)]
+
+
+def _keras2_results(model: Any) -> Any:
+    """The keys of `_keras2_signature` in the structure that a functional model returns."""
+    import tensorflow as tf
+
+    structure = model._nested_outputs
+    if isinstance(structure, dict):
+        return {key: key for key in structure}
+    return tf.nest.pack_sequence_as(structure, _keras2_names(model, len(tf.nest.flatten(structure))))
 
 
 def load_file(path: Path, signature: str | None = None, allow_files: bool = False) -> SourceModel:

@@ -217,3 +217,17 @@ def test_state_lies_where_the_functions_are_bound_not_in_its_twin() -> None:
     before = item.numpy().tolist()
     loaded.signatures["serve"](images=tf.zeros([1, 4, 4, 3]))
     assert item.numpy().tolist() != before
+
+
+@pytest.mark.parametrize("nested", ["list", "tuple", "dict", "one"])
+def test_a_functional_model_of_keras_2_returns_what_it_returned(nested: str) -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    x = tf_keras.Input((3,), name="x")
+    a, b = tf_keras.layers.Dense(2, name="first")(x), tf_keras.layers.Dense(1, name="second")(x)
+    outputs, results = {
+        "list": ([a, b], ["first", "second"]),
+        "tuple": ((b, a), ("second", "first")),
+        "dict": ({"u": a, "v": b}, {"u": "u", "v": "v"}),
+        "one": (a, "first"),
+    }[nested]
+    assert read(tf_keras.Model(x, outputs)).results == results
