@@ -298,7 +298,10 @@ def change_proto(change: Callable[[saved_model_pb2.SavedModel], object]) -> Call
         (cut("variables/variables.index", 20), "variables.index"),
         (lambda path: shutil.rmtree(path / "variables"), "variables.index: No such file"),
         (lambda path: os.remove(path / "saved_model.pb"), "is not a SavedModel: it has no saved_model.pb"),
-        (change_proto(lambda s: s.meta_graphs[0].signature_def.clear()), "has no signatures"),
+        (
+            change_proto(lambda s: (s.meta_graphs[0].signature_def.clear(), s.meta_graphs[0].object_graph_def.Clear())),
+            "has no signatures and no traced method",
+        ),
         (change_proto(lambda s: s.meta_graphs[0].graph_def.library.ClearField("function")), "is not in the model's library"),
         (change_proto(lambda s: s.meta_graphs[0].graph_def.ClearField("node")), "the graph has no node"),
     ],

@@ -83,7 +83,7 @@ def test_a_fault_stands_alone(wrong: str, kind: str, most: int) -> None:
 def test_what_is_left_reads_like_something_written_by_hand() -> None:
     text = print_module(reduced(wide(), "stale-shape", RULE).module)
     head = 'module "m" facts(typed)\n\n'
-    assert text == head + 'entry @f(%x: f32[1], %x_1: f32[1,1]) -> (y = %sub) {\n  %sub = Sub(%x_1, %x) : f32[1,1]\n}\n'
+    assert text == head + "entry @f(%x: f32[1], %x_1: f32[1,1]) -> (y = %sub) {\n  %sub = Sub(%x_1, %x) : f32[1,1]\n}\n"
 
 
 def test_a_body_is_kept_where_the_fault_needs_them() -> None:
