@@ -2,8 +2,8 @@
 
 The original runs with Grappler off, the candidate with it on and off.  Each draw is run in order on one loaded model, and the first draw
 again at the end, so that state and second calls are compared; variables are compared after every call.
-The original's own spread (other thread counts, oneDNN on, a padded batch) is measured only when its error against float64 does not
-already cover the candidate's: measuring more can only widen the bound.
+The original's own spread (other thread counts, oneDNN on and off, other batches of the same rows) is measured only when its error against
+float64 does not already cover the candidate's: measuring more can only widen the bound.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from compiler.ir.types import TensorType
 from compiler.ops.registry import has
 from compiler.ops.spec import Trait
 from compiler.validate import compare
+from compiler.validate.batches import LABELS, batched, other_batches
 from compiler.validate.compare import Difference
 from compiler.validate.double import to_double
 from compiler.validate.draw import SCHEMES, Draw, draws, schemes
@@ -120,9 +121,18 @@ class _Session:
     _doubles: list[dict[str, Array] | None] | None = None
     _spreads: list[list[RunResult]] = field(default_factory=list)
     _configs_left: list[tuple[str, Mapping[str, int]]] = field(init=False)
+    _rows: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self._configs_left = list(self.validator.spreads)
+        self._rows = batched(self.original.inputs)
+        if (
+            self._configs_left
+            and self._rows
+            and self.accepted
+            and not any(self._is_written(name) for name in self.accepted[0][1].variables or {})
+        ):
+            self._configs_left += [(label, {}) for label in LABELS]
 
     def verdict(self, refused: Sequence[tuple[Draw, RunResult]]) -> Verdict:
         differences: list[Difference] = []
@@ -267,6 +277,13 @@ class _Session:
     def _measure_spread(self) -> None:
         label, settings = self._configs_left.pop(0)
         self.validator.progress(f"original, {label}")
+        if label in LABELS:
+            self._spreads.append(
+                other_batches(
+                    label, self._rows, self.accepted, lambda draws: self.validator.run(self.original.artefact, draws, self.config)
+                )
+            )
+            return
         config = RuntimeConfig(devices=self.config.devices, grappler=False, **settings)  # type: ignore[arg-type]
         self._spreads.append(self.validator.run(self.original.artefact, [d for d, _ in self.accepted], config))
 
