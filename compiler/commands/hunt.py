@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from compiler.driver.compile import Options
     from compiler.pipeline.bisect import Culprit
 
+KINDS = {"crash": "it raises", "rule": "it leaves a module that breaks a rule", "meaning": "it changes what is computed"}
 MOST_PRINTED = 20
 """A module of so many nodes is shown."""
 
@@ -90,9 +91,9 @@ def reduce(
     with options.progress(f"reducing {model}") as progress:
         found = reduce_model(model, pipeline, wanted, check, tries, progress, allow_files=allow_files)
     write_module(found.module, Path(output), pipeline=found.pipeline)
-    who = f" of {found.fault.pass_name}" if found.fault.pass_name else ""
+    who = f"{found.fault.pass_name}: " if found.fault.pass_name else ""
     limit = ", where the limit stopped it" if found.stopped else ""
-    click.echo(f"{found.fault.kind} fault{who}, in {found.nodes[1]} nodes of {found.nodes[0]}, after {found.tries} runs{limit}")
+    click.echo(f"{who}{KINDS[found.fault.kind]}, in {found.nodes[1]} nodes of {found.nodes[0]}, after {found.tries} runs{limit}")
     click.echo("".join(f"  {line}\n" for line in found.fault.words.splitlines()), nl=False)
     if found.nodes[1] <= MOST_PRINTED:
         click.echo("\n" + print_module(found.module))
@@ -115,7 +116,7 @@ def _refuse_taken(output: str, overwrite: bool) -> None:
 
 
 def _print(found: Culprit, written: str) -> None:
-    click.echo(f"first wrong pass: {found.pass_name}, {found.position} of {found.passes} ({found.fault.kind})")
+    click.echo(f"first wrong pass: {found.pass_name}, {found.position} of {found.passes} ({KINDS[found.fault.kind]})")
     if found.rewrite is None:
         click.echo("it is wrong without a single rewrite")
     else:

@@ -15,7 +15,7 @@ from compiler.ir.graph import INPUT, FunctionRef, Graph, Value
 from compiler.ir.invariants_graph import STATE_OPS
 from compiler.ir.module import Module
 from compiler.ir.types import TensorType
-from compiler.ir.weights import Splat, Tensor, WeightRef
+from compiler.ir.weights import Splat, Stores, Tensor, WeightRef
 from compiler.ops.effects import Bodies, has_effect
 from compiler.pipeline.sizes import SIZES, Family, Item
 from compiler.rewrite.emitter import Emitter
@@ -172,24 +172,23 @@ def drop_attribute(module: Module, item: Item) -> bool:
 
 
 def constants(module: Module) -> list[Item]:
-    """Constants that are more than one element, or not 1."""
-    return [
-        (name, node.name)
-        for name, graph in module.graphs.items()
-        for node in graph
-        if node.op == "Const" and not isinstance(node.attrs["value"], Splat)
-    ]
+    """Constants, to their first element everywhere, and then to 1."""
+    found = [(name, node) for name, graph in module.graphs.items() for node in graph if node.op == "Const"]
+    many: list[Item] = [(name, node.name, "first") for name, node in found if not isinstance(node.attrs["value"], Splat)]
+    return many + [(name, node.name, "1") for name, node in found]
 
 
 def flatten_constant(module: Module, item: Item) -> bool:
-    """A constant becomes its first element, everywhere."""
     graph = _holder(module, item)
     literal = None if graph is None else graph.node(item[1]).attrs.get("value")
-    if graph is None or not isinstance(literal, Tensor | WeightRef) or not literal.shape or 0 in literal.shape or literal.dtype == "string":
+    if graph is None or not isinstance(literal, Tensor | Splat | WeightRef) or 0 in literal.shape or literal.dtype in ("string", *NO_ARRAY):
         return False
-    first = module.stores.load(literal).reshape(-1)[0]
-    graph.set_attrs(item[1], {"value": Splat(Tensor(literal.dtype, first.reshape(())), literal.shape)})
-    return True
+    one = _one(graph.node(item[1]).types[0])
+    first = Tensor(literal.dtype, np.array(module.stores.load(literal).reshape(-1)[0]))
+    element = one if item[2] == "1" else first
+    made = Splat(element, literal.shape) if literal.shape else element
+    graph.set_attrs(item[1], {"value": made})
+    return made != literal
 
 
 def origins(module: Module) -> list[Item]:
@@ -290,6 +289,12 @@ def sweep(module: Module) -> None:
     used = {kind: {str(n.attrs.get("ref")) for g in module.graphs.values() for n in g if n.op == op} for op, kind in STATE_OPS.items()}
     module.variables = {n: v for n, v in module.variables.items() if n in used["variables"]}
     module.resources = {n: r for n, r in module.resources.items() if n in used["resources"]}
+
+
+def without_stores(module: Module) -> Module:
+    """The module, free of files that nothing in it refers to any more."""
+    held = [a for g in module.graphs.values() for n in g for a in n.attrs.values()] + [v.initial for v in module.variables.values()]
+    return module if any(isinstance(a, WeightRef) for a in held) else replace(module, stores=Stores())
 
 
 def _sweep_graph(module: Module, graph: Graph, bodies: Bodies) -> None:

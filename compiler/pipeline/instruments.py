@@ -193,7 +193,7 @@ class Reproducer(Trail):
         if self.directory is None and isinstance(error, CleaveError) and not isinstance(error, IrError | PassFault):
             return
         assert self._first is not None and self.failing is not None, "before_pass and Trail.failed come first"
-        what = f"pass {step.name!r} failed: {_one_line(error)}"
+        what = str(error) if isinstance(error, PassFault) else f"pass {step.name!r} failed: {_one_line(error)}"
         text = print_pipeline([Watched((self.failing,), VALIDATE_EACH) if isinstance(error, ChangedMeaning) else self.failing])
         file = Path("reproducer.ir")
         try:

@@ -16,7 +16,7 @@ from compiler.ir.errors import CleaveError, IrError
 from compiler.ir.module import Module
 from compiler.ir.verify import STRUCTURE, verify
 from compiler.ops.invariants import OPERATIONS
-from compiler.pipeline.edits import FAMILIES, sweep
+from compiler.pipeline.edits import FAMILIES, sweep, without_stores
 from compiler.pipeline.manager import Step, Watched
 from compiler.pipeline.probe import MEANING, Fault, Probe, unwatched
 from compiler.pipeline.sizes import Family, Item
@@ -49,11 +49,12 @@ def reduce(
         raise CleaveError(f"nothing is wrong to begin with: no {' or '.join(probe.kinds)} fault shows")
     reducer = _Reducer(tuple(steps), probe, fault, most_tries, say, module.copy())
     reducer.run()
+    made = without_stores(reducer.module)
     rows = tuple((name, count) for name, count in reducer.rows.items() if count)
     again = tuple(unwatched(steps))
     text = print_pipeline([Watched(again, VALIDATE_EACH)] if fault.kind == MEANING and again else again)
-    nodes = _nodes(module), _nodes(reducer.module)
-    return Reduction(reducer.module, reducer.fault, text, reducer.tries, reducer.tries >= most_tries, rows, nodes)
+    nodes = _nodes(module), _nodes(made)
+    return Reduction(made, reducer.fault, text, reducer.tries, reducer.tries >= most_tries, rows, nodes)
 
 
 @dataclass

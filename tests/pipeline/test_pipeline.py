@@ -140,7 +140,7 @@ def test_a_failing_pass_leaves_a_reproducer(tmp_path: Path) -> None:
 def test_a_reproducer_that_cannot_be_written_hides_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     context = Context()
-    with pytest.raises(CleaveError, match=r"(?s)pass 'stale-shape' failed: .*no reproducer: cannot write"):
+    with pytest.raises(CleaveError, match=r"(?s)after pass 'stale-shape': .*no reproducer: cannot write"):
         run_pipeline(parse_module(TEXT), [StaleShape()], context, [Reproducer(context, directory=tmp_path / "file"), VerifyEach()])
 
 
