@@ -113,7 +113,9 @@ class Enumerator:
 
     def _divided(self, operation: Operation, rule: ShardingRule) -> Iterator[Strategy]:
         """Every assignment of a factor, or none, to each mesh axis; nothing divided is a replica."""
-        factors = {f.name: f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f)}
+        offered = [f for f in (*rule.splits(), *rule.stepped()) if f.kind in _DIVIDED and self._is_offered(f)]
+        unknown = _of_unknown_size(operation, rule)
+        factors = {f.name: f for f in offered if f.name not in unknown}
         passing = [PARTIAL] if self._sums_arrive(operation, rule) else []
         for chosen in product([None, *factors, *passing], repeat=len(self.mesh.axes)):
             axes: dict[str, list[MeshAxis]] = {}

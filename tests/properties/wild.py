@@ -14,7 +14,7 @@ from cost_model.cluster import Cluster
 from cost_model.model import CostModel
 from passes.split.choose import Objective, _Chooser
 from passes.split.mesh import mesh_over
-from passes.split.problem import Solution
+from passes.split.problem import FORBIDDEN, Problem, Solution, Vector
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,17 @@ class ChooseWildly(Pass):
         for graph in module.entries.values():
             chooser = _Chooser(module, graph, module.mesh, CostModel(context.service(Cluster)), Objective.THROUGHPUT, context)
             chooser.enumerate()
-            picks = tuple(rng.randrange(rng.randrange(6) > 0 and len(c.strategies) > 1, len(c.strategies)) for c in chooser.considered)
-            chooser._annotate(Solution(picks, 0.0, 0.0))
+            chooser._annotate(Solution(_picks(chooser._problem(), rng), 0.0, 0.0))
+
+
+def _picks(problem: Problem, rng: Random) -> tuple[int, ...]:
+    """One strategy a node, producers first; none that its producers' forms can't be brought to."""
+    into: dict[int, list[tuple[int, Vector]]] = {}
+    for i, j, matrix in problem.edges:
+        into.setdefault(j, []).append((i, matrix))
+    picks: list[int] = []
+    for j, costs in enumerate(problem.costs):
+        least = int(len(costs) > 1 and rng.randrange(6) > 0)
+        may = [s for s in range(len(costs)) if all(matrix[picks[i], s] < FORBIDDEN for i, matrix in into.get(j, ()))]
+        picks.append(rng.choice([s for s in may if s >= least] or may))
+    return tuple(picks)
