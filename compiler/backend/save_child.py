@@ -48,7 +48,7 @@ def save(job: Json) -> None:
     source = job["original"]
     original = load_original(source["path"], tuple(source["tags"])) if source is not None else Original()
     state = State(job["variables"], original, job["names"])
-    entries = {entry["key"]: _callable(entry, state) for entry in job["entries"]}
+    entries = {entry["key"]: _callable(entry, state, _declared(original, entry["key"])) for entry in job["entries"]}
     signatures = {entry["key"]: _traced(entry, entries[entry["key"]]) for entry in job["entries"]}
     for alias, key in job["aliases"].items():
         entries[alias] = entries[key]
@@ -172,7 +172,14 @@ def _array(value: Json) -> Any:
     return np.asarray(mapped(FileTensor(value["path"], value["offset"], value["dtype"], tuple(value["shape"]), region)))
 
 
-def _callable(entry: Json, state: State) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _declared(original: Original, key: str) -> dict[str, tf.TensorShape]:
+    """The shapes that the original's signature states for its outputs: whoever reads the result's is told no less."""
+    signature = getattr(original.root, "signatures", {}).get(key)
+    outputs = signature.structured_outputs if signature is not None else None
+    return {name: tensor.shape for name, tensor in outputs.items() if hasattr(tensor, "shape")} if isinstance(outputs, dict) else {}
+
+
+def _callable(entry: Json, state: State, declared: Mapping[str, tf.TensorShape]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """(inputs by key) -> outputs by key, in the graph being traced."""
     graph_def = graph_pb2.GraphDef.FromString(Path(entry["graph"]).read_bytes())
     state.share_tables(graph_def)
@@ -182,7 +189,10 @@ def _callable(entry: Json, state: State) -> Callable[[Mapping[str, Any]], dict[s
         feeds |= {capture["tensor"]: state.handle(capture["kind"], capture["ref"]) for capture in entry["captures"]}
         results = call_graph(graph_def, feeds, [item["tensor"] for item in entry["outputs"]])
         for item, result in zip(entry["outputs"], results, strict=True):
+            known = declared.get(item["key"], tf.TensorShape(None))
             result.set_shape(item["shape"])
+            if result.shape.is_compatible_with(known):
+                result.set_shape(known)
         return {item["key"]: result for item, result in zip(entry["outputs"], results, strict=True)}
 
     return call

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @options.numerics
 @click.option("--pipeline", metavar="P", help="pass pipeline text (see `cleave passes`)")
 @options.signature
+@options.tags
 @options.inputs
 @options.pins
 @options.splits
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 @options.as_json
 def compile_command(
     model: str, output: str, cluster: str, objective: str, numerics: str, pipeline: str | None, signature: str | None,
-    inputs: tuple[str, ...], pins: tuple[str, ...], splits: tuple[str, ...], plan_file: str | None, save_plan: str | None,
-    profile: str, dump: str | None, limit: int | None, verify_each: bool, validate_each: bool, report_file: str | None,
-    measure: bool, no_validate: bool, overwrite: bool, allow_files: bool, as_json: bool,
+    tags: str | None, inputs: tuple[str, ...], pins: tuple[str, ...], splits: tuple[str, ...], plan_file: str | None,
+    save_plan: str | None, profile: str, dump: str | None, limit: int | None, verify_each: bool, validate_each: bool,
+    report_file: str | None, measure: bool, no_validate: bool, overwrite: bool, allow_files: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compile MODEL for a cluster and write an ordinary SavedModel."""
     shapes, pinned, split = options.input_shapes(inputs), pin_pairs(pins), split_pairs(splits)
@@ -59,7 +60,8 @@ def compile_command(
     with options.progress(f"compiling {model}") as progress:
         compiled = compile_model(
             model, cluster, objective, numerics, pipeline, signature, shapes, not no_validate, dump,
-            profile=profile, allow_files=allow_files, pins=pinned, splits=split, plan=earlier,
+            profile=profile, tags=None if tags is None else tuple(tags.split(",")), allow_files=allow_files,
+            pins=pinned, splits=split, plan=earlier,
             limit=limit, verify_each=verify_each, validate_each=validate_each, progress=progress,
         )  # fmt: skip
         measured = compiled.measure() if measure else {}

@@ -21,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 cluster = click.option("--cluster", default="cpu:1", show_default=True, metavar="C", help="cpu:N, or a cluster .toml")
 signature = click.option("--signature", metavar="S", help="one signature by name (default: all)")
+tags = click.option("--tags", metavar="T,T", help="which graph, of a SavedModel that holds several")
 as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 allow_files = click.option("--allow-files", is_flag=True, help="accept models that read or write files")
 objective = click.option("--objective", type=click.Choice(["latency", "throughput", "memory"]), default="latency", show_default=True)

@@ -249,6 +249,7 @@ def compile_model(
     dump: str | Path | None = None,
     *,
     profile: str = "tf",
+    tags: tuple[str, ...] | None = None,
     allow_files: bool = False,
     pins: Mapping[str, str] | None = None,
     splits: Mapping[str, str] | None = None,
@@ -263,6 +264,7 @@ def compile_model(
     `objective` latency | throughput | memory; `numerics` exact | reassociate; `pipeline` text, None for the default order;
     `input_shapes` sizes to plan with, by input name.  `pins` (operator, layer or kind -> device) and `splits` (-> factor, "whole" or
     "replica") are kept to; so is the earlier `plan`, strategy by strategy, on as many devices as it was made for, elsewhere as a start.
+    `tags` choose among the graphs of a SavedModel that holds several.
     For debugging: no more than `limit` rewrites; the rules, and the function itself, checked after each pass.
     Raises CleaveError for a bad request; a failed validation is in the report.
     """
@@ -271,7 +273,10 @@ def compile_model(
     options = replace(options, limit=limit, verify_each=verify_each, validate_each=validate_each)
     profile_named(profile)
     progress("loading")
-    source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
+    source = model if isinstance(model, SourceModel) else load(model, signature=signature, tags=tags, allow_files=allow_files)
+    if source.others:
+        every = ", ".join(f"[{', '.join(t)}]" for t in sorted([tuple(sorted(source.tags)), *source.others]))
+        raise CleaveError(f"{source.path} holds graphs with the tags {every}, and a result holds one: say which with `tags` (--tags)")
     return compile_source(with_original(source) if validate else source, options, validate=validate, profile=profile, progress=progress)
 
 

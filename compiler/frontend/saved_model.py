@@ -42,7 +42,7 @@ def load(
 ) -> SourceModel:
     """Read a SavedModel directory; `label` names it in messages.  A signature without dense inputs and outputs is kept as it is."""
     where = label or str(path)
-    meta = _meta_graph(path, tags)
+    meta, others = _meta_graph(path, tags)
     library = library_of(meta.graph_def)
     refuse_setup_files(meta, library, allow_files, where)
     if not signature_keys(meta) and has_methods(meta):
@@ -67,18 +67,19 @@ def load(
     artefact = SavedModelArtefact(path, next(iter(module.entries)), chosen)
     locations = {name: place for name, place in state.locations.items() if name in module.variables or name in module.resources}
     infos = {key: interface.info for key, interface in readable.items()}
-    return SourceModel(module, artefact, kind, path, chosen, infos, locations, tuple(sorted({*left, *unreadable})), where)
+    return SourceModel(module, artefact, kind, path, chosen, infos, locations, tuple(sorted({*left, *unreadable})), where, others=others)
 
 
 def method_results(path: Path, method: str) -> Any:
     """What a method of the saved object returns: a structure of specs, None where it has no trace or several."""
-    tree = _meta_graph(path, None).object_graph_def
+    tree = _meta_graph(path, None)[0].object_graph_def
     index = next((child.node_id for child in tree.nodes[0].children if child.local_name == method), 0)
     names = tree.nodes[index].function.concrete_functions
     return decode_proto(tree.concrete_functions[names[0]].output_signature) if len(names) == 1 else None
 
 
-def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.MetaGraphDef:
+def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> tuple[meta_graph_pb2.MetaGraphDef, tuple[tuple[str, ...], ...]]:
+    """The graph of these tags; where none are given the one for serving, and the tags of those passed over."""
     file = path / "saved_model.pb"
     if not file.is_file():
         raise CleaveError(f"{path} is not a SavedModel: it has no saved_model.pb")
@@ -90,13 +91,15 @@ def _meta_graph(path: Path, tags: tuple[str, ...] | None) -> meta_graph_pb2.Meta
     found = {tuple(sorted(m.meta_info_def.tags)): m for m in proto.meta_graphs}
     if not found:
         raise CleaveError(f"{file} holds no graph; is it truncated?")
+    others: tuple[tuple[str, ...], ...] = ()
     if tags is None:
         serving = [t for t in found if "serve" in t]
         tags = ("serve",) if ("serve",) in found else serving[0] if serving else next(iter(found))
+        others = tuple(t for t in found if t != tuple(sorted(tags)))
     wanted = tuple(sorted(tags))
     if wanted not in found:
         raise CleaveError(f"{path} has no graph with tags {list(wanted)}, expected one of {[list(t) for t in found]}")
-    return found[wanted]
+    return found[wanted], others
 
 
 def _state(meta: meta_graph_pb2.MetaGraphDef, library: Mapping[str, function_pb2.FunctionDef], module: Module, path: Path) -> State:

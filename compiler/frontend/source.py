@@ -35,7 +35,7 @@ class SourceModel:
     `kind` saved_model | saved_model_v1 | frozen | ir;  `locations` module variable or resource -> its path in the object tree.
     `kept` are signatures that were not asked for and go into the result as they are.
     `arguments` are input keys in the order the Python original takes them, `results` output keys in the structure it returns (None: a
-    dict).
+    dict).  `others` are the tags of further graphs in the file, where nobody said which one is meant.
     """
 
     module: Module
@@ -50,6 +50,7 @@ class SourceModel:
     arguments: tuple[str, ...] = ()
     results: Any = None
     owner: object = None
+    others: tuple[tuple[str, ...], ...] = ()
 
     def artefact_of(self, entry: str) -> Artefact:
         """What runs one entry of the original."""

@@ -1,0 +1,141 @@
+"""Kind 1, graph structure loses information: parallel edges, ports, the order of inputs, control edges, frames, names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.cases.case import Case, call, f32
+from tests.cases.suite import Suite, runs
+
+pytestmark = [pytest.mark.tf, pytest.mark.timeout(900)]
+
+X7 = np.arange(14, dtype=np.float32).reshape(2, 7) ** 2
+X3 = np.array([[3, -1, 4], [1, 5, -9]], np.float32)
+
+
+def parallel_edges(x: tf.Tensor) -> dict[str, Any]:
+    s0, s1, s2 = tf.raw_ops.SplitV(value=x, size_splits=[2, 2, 3], axis=1, num_split=3)
+    twice = tf.raw_ops.IdentityN(input=[s0, s0])
+    return {
+        "out0": s1 - s0,
+        "out1": s0 * s0,
+        "left": twice[0],
+        "right": twice[1],
+        "out3": tf.concat([s2, s0, s2], 1),
+        "indices": tf.raw_ops.TopKV2(input=x, k=3).indices,
+        "thrice": tf.add_n([s1, s1, s1]),
+        "packed": tf.stack([s0, s1, s0, s0]),
+        "swapped": tf.raw_ops.IdentityN(input=[s1, s0])[0] - tf.raw_ops.IdentityN(input=[s1, s0])[1],
+    }
+
+
+def waits_for_a_port(x: tf.Tensor) -> dict[str, Any]:
+    s0, s1, s2 = tf.split(x, [2, 2, 3], 1)
+    with tf.control_dependencies([s0]):
+        nothing = tf.no_op()
+    with tf.control_dependencies([nothing, s1, s2]):
+        return {"y": s1 + s1, "z": tf.identity(s0)}
+
+
+def later_ports(x: tf.Tensor) -> dict[str, Any]:
+    """Nobody reads port 0."""
+    rows = tf.unstack(x, num=3, axis=1)
+    unique = tf.raw_ops.UniqueWithCounts(x=tf.reshape(x, [-1]))
+    moments = tf.nn.moments(x, [0])
+    return {
+        "last": rows[2] - rows[1],
+        "index": unique.idx,
+        "count": unique.count,
+        "variance": moments[1],
+        "power": tf.pow(rows[1], rows[2]),
+    }
+
+
+def two_of_one(held: Any, x: tf.Tensor) -> dict[str, Any]:
+    """A call that gives two values, each read under the other's name; a branch and a loop with two results."""
+    first, second = held.pair(x)
+    up, down = tf.cond(x[0] > 0, lambda: (x + 1, x - 1), lambda: (x - 1, x + 1))
+    count, total = tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y + tf.cast(i, tf.float32)), [tf.constant(0), x])
+    return {"a": second - first, "up": up, "down": down, "count": count, "total": total}
+
+
+class Pair(tf.Module):
+    @tf.function
+    def pair(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return x * 2, x * 3
+
+
+def same_names(held: Any, x: tf.Tensor) -> dict[str, Any]:
+    """One function called three times, two of one name and different bodies, names like those the compiler makes, names but for case."""
+    with tf.name_scope("x"):
+        one = tf.identity(held.first(x), "_1")
+    with tf.name_scope("split_0"):
+        two = tf.identity(held.second(one), "0")
+    return {"A": tf.identity(held.first(held.first(two)), "Case"), "a": tf.identity(held.second(two), "case"), "split_0": two, "y_1": one}
+
+
+class SameNames(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = self._make(2.0), self._make(10.0)
+
+    @staticmethod
+    def _make(factor: float) -> Any:
+        @tf.function
+        def f(x: tf.Tensor) -> tf.Tensor:
+            return x * factor
+
+        return f
+
+
+CASES = {
+    "parallel_edges": Case(
+        parallel_edges,
+        (f32(None, 7),),
+        (
+            call(
+                {
+                    "out0": [[4, 8], [32, 36]],
+                    "out1": [[0, 1], [49**2, 64**2]],
+                    "left": X7[:, :2],
+                    "right": X7[:, :2],
+                    "out3": np.concatenate([X7[:, 4:], X7[:, :2], X7[:, 4:]], 1),
+                    "indices": np.array([[6, 5, 4]] * 2, np.int32),
+                    "thrice": 3 * X7[:, 2:4],
+                    "swapped": X7[:, 2:4] - X7[:, :2],
+                    "packed": np.stack([X7[:, :2], X7[:, 2:4], X7[:, :2], X7[:, :2]]),
+                },
+                x=X7,
+            ),
+            call(x=X7[:1]),
+        ),
+    ),
+    "waits_for_a_port": Case(waits_for_a_port, (f32(None, 7),), (call({"y": 2 * X7[:, 2:4], "z": X7[:, :2]}, x=X7),)),
+    "later_ports": Case(
+        later_ports,
+        (f32(None, 3),),
+        (call({"last": [5, -14], "index": np.arange(6, dtype=np.int32), "count": np.ones(6, np.int32), "variance": [1, 9, 42.25]}, x=X3),),
+    ),
+    "two_of_one": Case(
+        two_of_one,
+        (f32(None),),
+        (
+            call({"a": [1, 2], "up": [2, 3], "down": [0, 1], "count": 3, "total": [4, 5]}, x=[1, 2]),
+            call({"a": [-1], "up": [-2], "down": [0], "total": [2]}, x=[-1]),
+        ),
+        Pair,
+    ),
+    "same_names": Case(
+        same_names, (f32(None),), (call({"A": [80, 160], "a": [200, 400], "split_0": [20, 40], "y_1": [2, 4]}, x=[1, 2]),), SameNames
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "route"), runs("graph_structure"))
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, cluster: str, route: str, suite: Suite) -> None:
+    suite.check("graph_structure", name, cluster, route)
