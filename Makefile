@@ -4,6 +4,7 @@ VENV := .venv
 PY   := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 JOBS ?= 2
+N ?= 200
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := test
@@ -53,8 +54,9 @@ format: $(STAMP)
 bench: $(STAMP)
 	@set -e; for f in benchmarks/[a-z]*.py; do name=$$(basename $$f .py); echo "== $$name"; $(PY) -m benchmarks.$$name; done
 
+# Random programs through the default order and random ones on 1, 2 and 3 devices: make fuzz N=5000 SECONDS=3600 FIRST=0
 fuzz: $(STAMP)
-	$(PY) -m pytest -n $(JOBS) tests/properties --hypothesis-profile explore --timeout 3600
+	$(PY) -m tests.fuzz --count $(N) --jobs $(JOBS) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FIRST),--first $(FIRST)) $(if $(OUT),--out $(OUT))
 
 coverage: $(STAMP)
 	$(PY) -m coverage erase

@@ -64,12 +64,17 @@ def exact_fault(original: Array, candidate: Array) -> str:
     fault = structure_fault(original, candidate)
     if fault or original.size == 0:
         return fault
-    same = original == candidate
-    if is_float(original):
-        same = (same & (np.signbit(_wide(original)) == np.signbit(_wide(candidate)))) | (
-            np.isnan(_wide(original)) & np.isnan(_wide(candidate))
-        )
+    if original.dtype.kind == "c":
+        same = _same_bits(original.real, candidate.real) & _same_bits(original.imag, candidate.imag)
+    else:
+        same = _same_bits(original, candidate) if is_float(original) else original == candidate
     return "" if np.all(same) else f"{int(np.sum(~same))} of {original.size} elements differ, first {_first(~same, original, candidate)}"
+
+
+def _same_bits(original: Array, candidate: Array) -> Array:
+    left, right = _wide(original), _wide(candidate)
+    same: Array = ((left == right) & (np.signbit(left) == np.signbit(right))) | (np.isnan(left) & np.isnan(right))
+    return same
 
 
 def is_float(array: Array) -> bool:

@@ -169,3 +169,12 @@ def test_special_values_may_be_where_the_original_has_them_under_other_settings(
     assert "first at [2]: nan" in compare.special_fault(original, np.float32([nan, nan, nan, inf]), [other])
     assert "are +inf" in compare.special_fault(original, np.float32([nan, 0, 0, -inf]), [other])
     assert "are -inf" in compare.special_fault(np.float32([-inf]), np.float32([0]), [np.float32([inf])])
+
+
+def test_complex_numbers_are_compared_by_their_parts() -> None:
+    whole = np.array([complex(np.nan, 1), complex(np.nan, np.nan), complex(0.0, -0.0), 1 + 2j], np.complex64)
+    assert compare.exact_fault(whole, whole.copy()) == ""
+    assert "1 of 4 elements differ, first at [2]" in compare.exact_fault(whole, whole + 0)
+    other = whole.copy()
+    other[0] = complex(np.nan, 2)
+    assert "first at [0]" in compare.exact_fault(whole, other)
