@@ -14,6 +14,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.module import Module, Variable
 from compiler.ir.weights import literal_type
 from compiler.ops.effects import ANY_STATE, Bodies, handle_of, writes
+from compiler.ops.regions import in_control_flow
 from compiler.pipeline.base import CANONICAL, Context, Numerics, Pass
 
 
@@ -32,18 +33,21 @@ class FreezeVariables(Pass):
             for node in graph:
                 written |= writes(module, graph, node.name, bodies)
         for graph in module.graphs.values():
+            guarded = in_control_flow(graph)
             for name in graph.order():
                 node = graph.node(name)
                 if node.op == "ReadVariableOp":
-                    _freeze(module, graph, node, frozenset(written), context)
+                    _freeze(module, graph, node, frozenset(written), guarded, context)
 
 
-def _freeze(module: Module, graph: Graph, node: Node, written: frozenset[str], context: Context) -> None:
+def _freeze(module: Module, graph: Graph, node: Node, written: frozenset[str], guarded: frozenset[str], context: Context) -> None:
     ref = handle_of(graph, graph.operands(node.name)[0])
     variable = module.variables.get(ref.removeprefix("@")) if ref.startswith("@") else None
     if variable is None:
         return
     reason = _refusal(variable, ref, written, graph.controls(node.name))
+    if node.name in guarded and guarded.isdisjoint(graph.controls(node.name)):
+        reason = "in a v1 loop or branch the handle alone says that the read is there"
     if reason:
         context.refuse(node.name, reason)
         return

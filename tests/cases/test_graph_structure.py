@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import compiler
 from tests.cases.case import Case, call, f32
-from tests.cases.suite import Suite, runs
+from tests.cases.suite import CLUSTERS, Suite, run_client, runs
 
 pytestmark = [pytest.mark.tf, pytest.mark.timeout(900)]
 
@@ -139,3 +142,59 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, cluster: str, route: str, suite: Suite) -> None:
     suite.check("graph_structure", name, cluster, route)
+
+
+def v1_loops(path: Path) -> None:
+    """Loops and branches as cycles of Enter, Merge, Switch, NextIteration and Exit; nested, with an array, in two signatures."""
+    v1 = tf.compat.v1
+    v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default(), v1.Session() as session:
+            x, n = v1.placeholder(tf.float32, [None], "x"), v1.placeholder(tf.int32, [], "n")
+            w = v1.get_variable("w", initializer=[1.0], use_resource=True)
+            once = v1.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, 2 * y + w), [tf.constant(0), x])[1]
+
+            def outer(i: tf.Tensor, y: tf.Tensor, other: tf.Tensor) -> Any:
+                inner = v1.while_loop(lambda j, z: j < i + 1, lambda j, z: (j + 1, z * 2 + w), [tf.constant(0), y])
+                return i + 1, inner[1], v1.cond(i > 0, lambda: other - y, lambda: other + 1 + 0 * w)
+
+            _, nested, swapped = v1.while_loop(lambda i, *_: i < n, outer, [tf.constant(0), x, x], back_prop=False)
+            array = tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False)
+
+            def append(i: tf.Tensor, a: Any) -> Any:
+                return i + 1, a.write(i, x * tf.cast(i, tf.float32))
+
+            array = v1.while_loop(lambda i, a: i < n, append, [tf.constant(0), array])[1]
+            branch = v1.cond(tf.reduce_sum(x) > 0, lambda: (x + 1, x - 1), lambda: (x - 1, x + 1))
+            either = v1.cond(tf.reduce_sum(x) > 0, lambda: w.read_value(), lambda: w.read_value() * 2)
+            session.run(v1.global_variables_initializer())
+            define = v1.saved_model.signature_def_utils.predict_signature_def
+            flat, deep = (
+                {"once": once, "either": either, "up": branch[0], "down": branch[1]},
+                {"nested": nested, "swapped": swapped, "array": array.stack()},
+            )
+            signatures = {"flat": define({"x": x}, flat), "deep": define({"x": x, "n": n}, deep)}
+            builder = v1.saved_model.Builder(str(path))
+            builder.add_meta_graph_and_variables(session, ["serve"], signatures)
+            builder.save()
+    finally:
+        v1.enable_control_flow_v2()
+
+
+def test_loops_that_are_cycles_are_sound(tmp_path: Path) -> None:
+    """Compiled, with common subexpressions merged, for devices that want everything divided; then compiled once more."""
+    v1_loops(tmp_path / "0")
+    for generation in (0, 1):
+        found = compiler.compile_model(tmp_path / str(generation), cluster=CLUSTERS["2 eager"][0], validate=False)
+        out = found.save(tmp_path / str(generation + 1))
+        calls = {"flat": [{"x": np.float32(x)} for x in ([1, -2, 0], [-1], [3])], "deep": [{"x": np.float32([1, 0]), "n": np.int32(3)}]}
+        run_client(out, calls, "load" if generation else "session", 2, tmp_path / f"found{generation}")
+        results = pickle.loads((tmp_path / f"found{generation}").read_bytes())
+        first, second, third = results["flat"]
+        assert [r["either"].tolist() for r in (first, second, third)] == [[2], [2], [1]]
+        assert [first["once"].tolist(), first["up"].tolist(), first["down"].tolist()] == [[15, -9, 7], [0, -3, -1], [2, -1, 1]]
+        assert [second["once"].tolist(), second["up"].tolist()] == [[-1], [-2]]
+        (deep,) = results["deep"]
+        assert deep["nested"].tolist() == [127, 63]  # one, two and three steps of 2y + 1
+        assert deep["swapped"].tolist() == [2 - 3 - 15, 1 - 1 - 7]
+        assert deep["array"].tolist() == [[0, 0], [1, 0], [2, 0]]
