@@ -220,13 +220,13 @@ def parts(d: Drawn, value: Value | None = None) -> None:
     if value is None:
         real = d.pick("float32")
         if real is not None:
-            real = d.tame(real)
+            real = d.tame(d.cleaned(real) if d.choose.flag() else real)
             d.add("Complex", ordered(d, real, partner(d, real)))
         return
     op = d.choose.of(("Real", "Imag", "ComplexAbs", "Conj", "Angle", "AddV2", "Mul"))
     k = d.known[value]
     if op in ("AddV2", "Mul"):
-        if k.largest < 100:
+        if k.largest < 100 and (k.clean or op == "AddV2"):  # (inf + inf j)^2 is infinite or NaN, by position in the vector
             d.add(op, (value, value), low=-2 * k.largest**2, high=2 * k.largest**2, grade=Grade.ROUGH if op == "Mul" else k.grade)
     elif op != "Angle" or k.grade == Grade.EXACT:
         most = math.pi if op == "Angle" else 2 * k.largest
