@@ -19,7 +19,8 @@ from compiler.ir.module import Module
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
-ErrorKind = Literal["load", "input", "run", "memory", "crash", "timeout"]
+ErrorKind = Literal["load", "input", "run", "memory", "crash", "timeout", "lost"]
+"""`lost`: a task of the cluster is gone, or silent."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,12 @@ Artefact: TypeAlias = SavedModelArtefact | GraphDefArtefact
 
 @dataclass(frozen=True)
 class RunError:
-    """Why a request has no outputs: a kind to decide on, one line to show, and the child's last words after a crash."""
+    """Why a request has no outputs: a kind to decide on, one line to show, the child's last words after a crash, the tasks that are lost."""
 
     kind: ErrorKind
     message: str
     log_tail: str = ""
+    tasks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"

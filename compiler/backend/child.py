@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -37,17 +38,18 @@ _MESSAGE_LENGTH = 600
 
 def main(arguments: list[str]) -> None:
     descriptor, lifeline, config = int(arguments[0]), int(arguments[1]), RuntimeConfig(**json.loads(arguments[2]))
-    _die_with_parent(lifeline)
+    die_with_parent(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = Channel(socket.socket(fileno=descriptor))
     configure_tensorflow(config)
     gc.freeze()  # TensorFlow's own million objects never go: looking through them took most of the time of small stateful models
     channel.send({"ready": True})
     with contextlib.suppress(ConnectionEnded):
-        _Service(channel, config).serve()
+        Service(channel, config, _load).serve()
 
 
-def _die_with_parent(lifeline: int) -> None:
+def die_with_parent(lifeline: int) -> None:
+    """This process ends when the other end of the pipe does."""
     if sys.platform == "linux":
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
@@ -73,12 +75,18 @@ def configure_tensorflow(config: RuntimeConfig) -> None:
     tf.config.set_soft_device_placement(config.soft_placement)
 
 
-class _Service:
+class Service:
     """The loop, and the few artefacts it keeps loaded (least recently used goes first)."""
 
-    def __init__(self, channel: Channel, config: RuntimeConfig) -> None:
-        self._channel, self._config = channel, config
+    def __init__(
+        self, channel: Channel, config: RuntimeConfig, load: "Callable[[Artefact, RuntimeConfig], Loaded]", keeps: int = _KEPT_LOADED
+    ) -> None:
+        self._channel, self._config, self._load, self._keeps = channel, config, load, keeps
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.popitem()[1].close()
 
     def serve(self) -> None:
         while True:
@@ -97,19 +105,20 @@ class _Service:
 
         try:
             key = artefact_key(artefact)
-            return key, self._kept.pop(key, None) or _load(artefact, self._config), None
+            kept = self._kept.pop(key, None)
+            while kept is None and len(self._kept) >= self._keeps:
+                self._kept.popitem(last=False)[1].close()
+            return key, kept or self._load(artefact, self._config), None
         except Exception as error:
             return "", None, fault_of(error, "load")
 
     def _keep(self, key: str, loaded: "Loaded", keep_state: bool) -> None:
         """A run starts from the saved state: what may have changed its own is dropped, unless the caller wants it so."""
-        if keep_state or not loaded.stateful:
+        if (keep_state or not loaded.stateful) and not loaded.broken:
             self._kept[key] = loaded
         else:
             loaded.close()
             gc.collect()  # a dropped model's variables hang in reference cycles
-        while len(self._kept) > _KEPT_LOADED:
-            self._kept.popitem(last=False)[1].close()
 
     def _execute(self, loaded: "Loaded", view: StateView | None, inputs: dict[str, Array], run: Json) -> None:
         header: Json = {"error": None, "unchanged": []}
@@ -170,7 +179,8 @@ def fault_of(error: BaseException, kind: str) -> Json:
     elif isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         kind = "memory"
     message = _one_line(str(error))
-    return {"kind": kind, "message": message if isinstance(error, RequestError) else f"{type(error).__name__}: {message}"}
+    tasks = list(error.tasks) if isinstance(error, RequestError) else []
+    return {"tasks": tasks, "kind": kind, "message": message if isinstance(error, RequestError) else f"{type(error).__name__}: {message}"}
 
 
 def _one_line(text: str) -> str:

@@ -57,10 +57,10 @@ class GraphExecutor:
                 repeat=repeat,
                 trace=trace,
             )
-        return [_by_reference(result, emission.handles) for result in results]
+        return [by_reference(result, emission.handles) for result in results]
 
 
-def _by_reference(result: RunResult, handles: Mapping[str, str]) -> RunResult:
+def by_reference(result: RunResult, handles: Mapping[str, str]) -> RunResult:
     """State under the module's names for it."""
     if result.variables is None:
         return result

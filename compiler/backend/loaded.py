@@ -38,17 +38,18 @@ _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
 
 class RequestError(Exception):
-    """A fault with a kind and one line to show."""
+    """A fault with a kind and one line to show, and the tasks of a cluster that are to blame."""
 
-    def __init__(self, kind: ErrorKind, message: str) -> None:
+    def __init__(self, kind: ErrorKind, message: str, tasks: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.tasks = kind, tasks
 
 
 class Loaded(Protocol):
-    """An artefact ready to be called. `stateful`: one run may change what the next one sees."""
+    """An artefact ready to be called. `stateful`: one run may change what the next one sees; `broken`: what it ran on is gone."""
 
     stateful: bool
+    broken: bool
 
     def bind(self, inputs: Arrays) -> Callable[[], Any]: ...
     def outputs(self, raw: Any) -> dict[str, Array]: ...
@@ -152,6 +153,7 @@ class LoadedObject:
         self._root = load_object(artefact)
         self._functions = _functions(self._root, artefact)
         self.stateful = any(is_stateful(function.graph.as_graph_def()) for function in self._functions)
+        self.broken = False
         self._returns_dict = artefact.method is None
 
     def bind(self, inputs: Arrays) -> Callable[[], Any]:

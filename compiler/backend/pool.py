@@ -36,7 +36,7 @@ class Pool:
 
     def __init__(self, max_children: int = 2, start_seconds: float = 120.0) -> None:
         self._max_children, self._start_seconds = max_children, start_seconds
-        self._children: OrderedDict[RuntimeConfig, _Child] = OrderedDict()
+        self._children: OrderedDict[RuntimeConfig, Child] = OrderedDict()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -82,12 +82,12 @@ class Pool:
         with self._lock:
             return {config: child.pid for config, child in self._children.items() if child.pid is not None}
 
-    def _child(self, config: RuntimeConfig) -> "_Child":
+    def _child(self, config: RuntimeConfig) -> "Child":
         with self._lock:
             if config not in self._children:
                 while len(self._children) >= self._max_children:
                     self._evict()
-                self._children[config] = _Child(config, self._start_seconds)
+                self._children[config] = Child(config, self._start_seconds)
             self._children.move_to_end(config)
             return self._children[config]
 
@@ -99,11 +99,14 @@ class Pool:
             child.kill()
 
 
-class _Child:
-    """A process, started at its first run and after each death."""
+class Child:
+    """A process, started at its first run and after each death; `program` takes a socket, a lifeline and `job`, JSON of the config's."""
 
-    def __init__(self, config: RuntimeConfig, start_seconds: float) -> None:
-        self._config, self._start_seconds = config, start_seconds
+    def __init__(
+        self, config: RuntimeConfig, start_seconds: float, program: str = "compiler.backend.child", job: Json | None = None
+    ) -> None:
+        self._config, self._start_seconds, self._program = config, start_seconds, program
+        self._job = job if job is not None else asdict(config)
         self._process: subprocess.Popen[bytes] | None = None
         self._log: deque[bytes] = deque(maxlen=_LOG_PIECES)
         self._ready = False
@@ -141,7 +144,7 @@ class _Child:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._channel = Channel(ours)
-        command = [sys.executable, "-m", "compiler.backend.child", str(theirs.fileno()), str(lifeline), json.dumps(asdict(self._config))]
+        command = [sys.executable, "-m", self._program, str(theirs.fileno()), str(lifeline), json.dumps(self._job)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -170,6 +173,14 @@ class _Child:
         tail = b"".join(self._log).decode(errors="replace")[-_TAIL_CHARACTERS:]
         return RunError(kind, message, tail)
 
+    def close(self, seconds: float) -> None:
+        """Hangs up, and gives the process `seconds` to leave by itself before it is killed."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._channel.close()
+                self._process.wait(seconds)
+        self.kill()
+
     def kill(self) -> None:
         process, self._process = self._process, None
         self._ready = False
@@ -185,7 +196,7 @@ class _Child:
 
 def _result(header: Json, arrays: Sequence[Array], options: Json) -> RunResult:
     if header["error"] is not None:
-        return RunResult(error=RunError(header["error"]["kind"], header["error"]["message"]))
+        return RunResult(error=RunError(header["error"]["kind"], header["error"]["message"], tasks=tuple(header["error"]["tasks"])))
     count = len(header["outputs"])
     trace = {device: tuple(TraceEvent(*event) for event in events) for device, events in header.get("trace", {}).items()}
     return RunResult(

@@ -30,6 +30,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "serving": Profile("serving", envelope=True, devices=True, xla=False, private_ops=False),  # XLA is opt-in there
         "tflite": Profile("tflite", envelope=False, devices=False, xla=False, private_ops=False),  # a call with a config does not convert
         "portable": Profile("portable", envelope=True, devices=False, xla=False, private_ops=False),
+        # For a Session over tasks: functions there may not span them, and Grappler is off by the Session's own settings.
+        "cluster": Profile("cluster", envelope=False, devices=True, xla=False, private_ops=False, tasks=True),
         "native": Profile("native", envelope=True, devices=True, xla=True, private_ops=True),
     }
 )

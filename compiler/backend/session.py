@@ -44,7 +44,7 @@ class LoadedGraph:
         self._fetches = {name: _element(graph, tensor) for name, tensor in fetches.items()}
         self._targets = [_element(graph, target) for target in targets]
         self._leaves = [Leaf(name, tf.TensorSpec(tensor.shape, tensor.dtype)) for name, tensor in sorted(self._feeds.items())]
-        self.stateful = False
+        self.stateful = self.broken = False
 
     def bind(self, inputs: Arrays) -> Callable[[], Any]:
         arrays = match_inputs(self._leaves, inputs)
@@ -60,7 +60,7 @@ class LoadedGraph:
 
     @functools.cached_property
     def _states(self) -> dict[str, tuple[Any, Any]]:
-        return _state_readers(self._graph)
+        return state_readers(self._graph)
 
     def variable_bytes(self) -> dict[str, int]:
         ready = self._session.run({name: state[0] for name, state in self._states.items()})
@@ -169,7 +169,7 @@ def _element(graph: Any, name: str) -> Any:
         raise RequestError("load", f"no {name!r} in the graph: {error}") from None
 
 
-def _state_readers(graph: Any) -> dict[str, tuple[Any, Any]]:
+def state_readers(graph: Any) -> dict[str, tuple[Any, Any]]:
     """Each top-level variable's (is initialized, value), by its node's name."""
     readers: dict[str, tuple[Any, Any]] = {}
     with graph.as_default(), graph.device(None), tf.control_dependencies(None):
