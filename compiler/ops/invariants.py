@@ -20,6 +20,7 @@ from compiler.ops import opdefs
 from compiler.ops.attributes import complete
 from compiler.ops.effects import ANY_STATE, Bodies, reads, writes
 from compiler.ops.queries import infer, operation
+from compiler.ops.regions import one_frame
 from compiler.ops.registry import has
 from compiler.ops.spec import Trait
 
@@ -162,4 +163,5 @@ OPERATIONS: tuple[Invariant, ...] = (
     Invariant("results", None, results),
     Invariant("held values", None, held_values),
     Invariant("effects", None, effects),
+    Invariant("frames", None, one_frame),
 )
