@@ -12,7 +12,7 @@ from compiler.ir.errors import CleaveError, IrError
 from compiler.ir.graph import Attr, FunctionRef, ShapeAttr, attr_key
 from compiler.ir.weights import Stores
 from compiler.ops import opdefs
-from compiler.ops.attributes import defaults
+from compiler.ops.attributes import defaults, implied_by_operands
 
 DROPPED = frozenset({"_output_shapes", "_class", "_read_only_resource_inputs", "_gradient_op_type", "_num_original_outputs"})
 """Hints that rewriting makes stale, or that are never believed."""
@@ -95,6 +95,6 @@ def normal(op: str, attrs: Mapping[str, Attr]) -> dict[str, Attr]:
     definition = opdefs.get(op)
     if definition is None:
         return dict(attrs)
-    derived = {n for arg in definition.inputs for n in (arg.type_attr, arg.number_attr, arg.type_list_attr) if n is not None}
+    derived = implied_by_operands(op)
     known = {name: attr_key(value) for name, value in defaults(op).items()}
     return {n: a for n, a in attrs.items() if n not in derived and (n not in known or known[n] != attr_key(a))}

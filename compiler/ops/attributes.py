@@ -31,7 +31,7 @@ def complete(op: str, attrs: Mapping[str, Attr], operands: Sequence[DType]) -> d
     definition = opdefs.get(op)
     if definition is None:
         return dict(attrs)
-    return {**defaults(op), **_from_operands(definition, attrs, operands), **attrs}
+    return {**defaults(op), **_from_operands(definition, {**_told(op, defaults(op)), **attrs}, operands), **attrs}
 
 
 def stored(op: str, attrs: Mapping[str, Attr], operands: Sequence[DType]) -> dict[str, Attr]:
@@ -39,10 +39,27 @@ def stored(op: str, attrs: Mapping[str, Attr], operands: Sequence[DType]) -> dic
     definition = opdefs.get(op)
     if definition is None:
         return dict(attrs)
-    implied = {**defaults(op), **_from_operands(definition, {}, operands)}
+    told = _told(op, {**defaults(op), **attrs})
+    found = _from_operands(definition, told, operands)
+    implied = {**defaults(op), **{name: value for name, value in found.items() if name not in told}}
     return {
         name: value for name, value in attrs.items() if name.startswith("_") or (name in definition.attrs and implied.get(name) != value)
     }
+
+
+@cache
+def implied_by_operands(op: str) -> frozenset[str]:
+    """The attributes that operands determine; of several open counts (indices, values, ... of `SparseCross`) none."""
+    definition = opdefs.get(op)
+    if definition is None:
+        return frozenset()
+    counts = {name for arg in definition.inputs for name in (arg.number_attr, arg.type_list_attr) if name is not None}
+    types = {arg.type_attr for arg in definition.inputs if arg.type_attr is not None}
+    return frozenset(types | counts if len(counts) < 2 else types)
+
+
+def _told(op: str, attrs: Mapping[str, Attr]) -> dict[str, Attr]:
+    return {name: value for name, value in attrs.items() if name not in implied_by_operands(op)}
 
 
 def _attr(kind: str, value: AttrValue) -> Attr | None:
