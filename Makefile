@@ -8,7 +8,7 @@ N ?= 200
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := test
-.PHONY: demo test unit system check format lint types contracts bench fuzz coverage clean
+.PHONY: demo test unit system check format lint types contracts bench fuzz mutants coverage clean
 
 # A name on PATH may be a shim that does not run, so each candidate is asked for its version.
 $(PY):
@@ -57,6 +57,10 @@ bench: $(STAMP)
 # Random programs through the default order and random ones on 1, 2 and 3 devices: make fuzz N=5000 SECONDS=3600 FIRST=0
 fuzz: $(STAMP)
 	$(PY) -m tests.fuzz --count $(N) --jobs $(JOBS) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FIRST),--first $(FIRST)) $(if $(OUT),--out $(OUT))
+
+# A sample of small changes to what the tests must notice: COUNT of them, another sample for another SEED.
+mutants: $(STAMP)
+	$(PY) -m tests.tools.mutate --count $(or $(COUNT),30) --seed $(or $(SEED),0)
 
 coverage: $(STAMP)
 	$(PY) -m coverage erase
