@@ -88,7 +88,7 @@ Artefact: TypeAlias = SavedModelArtefact | GraphDefArtefact
 
 @dataclass(frozen=True)
 class RunError:
-    """Why a request has no outputs: a kind to decide on, one line to show, the child's last words after a crash, the tasks that are lost."""
+    """Why a request has no outputs: a kind to decide on, one line to show, a child's last words after a crash, the tasks that are lost."""
 
     kind: ErrorKind
     message: str
