@@ -46,9 +46,11 @@ class Limits:
     rounds: int = 6
     work: float = 4e9
     """Entries and strategies that the sweeps of one round may visit."""
-    entries: int = 60_000
+    entries: int = 25_000
     """An integer program may have so many entries."""
-    branches: int = 2_000
+    branches: int = 500
+    """In each round of an integer program, fewer where it is large: `branch_work` entries in all."""
+    branch_work: int = 300_000
     window_entries: int = 60_000
     windows: float = 3_000_000
     """Entries of all windows together."""
@@ -61,7 +63,7 @@ class Limits:
         return Limits(work=_WORK_PER_SECOND * seconds, windows=_WINDOWS_PER_SECOND * seconds, seconds_left=lambda: left() - reserve)
 
     def within_window(self) -> Limits:
-        return replace(self, rounds=2, entries=8_000, branches=200, windows=0)
+        return replace(self, rounds=2, entries=8_000, branches=100, windows=0)
 
 
 @dataclass
@@ -139,12 +141,14 @@ def _search(network: Network, incumbent: _Incumbent, iterations: int, limits: Li
         if _finite_entries(network) <= limits.entries:
             _finish(network, incumbent, limits)
             break
-        if _finite_entries(network) > _STUCK * entries:
+        if np.isfinite(incumbent.cost) and _finite_entries(network) > _STUCK * entries:
             break
         entries = _finite_entries(network)
+    if incumbent.proven:
+        return
     if limits.seconds_left() <= 0:
         incumbent.notes.append("out of time")
-    elif not incumbent.proven and best.choice is not None and limits.windows:
+    elif best.choice is not None and limits.windows:
         _windows(whole, best.choice, best.cost, incumbent, iterations, limits)
 
 
@@ -194,10 +198,9 @@ def _finish(network: Network, incumbent: _Incumbent, limits: Limits) -> None:
         incumbent.raise_bound(network.constant)
         incumbent.offer(network.expand({}), network.constant)
         return
-    found = solve_exactly(tables, limits.seconds_left(), limits.branches, prices=network.prices)
+    branches = max(1, min(limits.branches, limits.branch_work // max(1, _finite_entries(network))))
+    found = solve_exactly(tables, limits.seconds_left, branches, prices=network.prices)
     _report(network, names, tables, found.choice, found.bound, incumbent)
-    if found.timed_out and limits.windows:
-        incumbent.notes.append("the integer program was cut short")
 
 
 def _windows(network: Network, choice: Choice, cost: float, incumbent: _Incumbent, iterations: int, limits: Limits) -> None:
@@ -208,8 +211,9 @@ def _windows(network: Network, choice: Choice, cost: float, incumbent: _Incumben
         _solve(part, inner, min(iterations, _WINDOW_ITERATIONS), limits.within_window())
         return (inner.choice, inner.cost) if inner.choice is not None and inner.cost < cost else None
 
+    entries = min(limits.window_entries, _finite_entries(network) // 4)
     found, gained = improve_by_windows(
-        network, choice, limits.window_entries, limits.windows, solver, lambda: limits.seconds_left() <= 0
+        network, choice, entries, limits.windows, solver, lambda: limits.seconds_left() <= 0
     )  # fmt: skip
     incumbent.offer(network.expand(found), cost - gained + network.constant)
 

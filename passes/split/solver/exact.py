@@ -11,16 +11,20 @@ rows.  The relaxation's bound holds for the whole problem, since rows are only e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix, vstack
 
-from passes.split.problem import Vector
+from passes.split.problem import Unsolvable, Vector
 from passes.split.solver.tables import Index, Tables
 
 _RELATIVE = 1e-9
+_FIRST_ROWS = 8
+_MOST_MEMORY_ROWS = 64
+"""With more, HiGHS may spend minutes at the root alone, which no count limits; windows do better there."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,6 @@ class Exact:
     choice: Index | None
     bound: float
     proven: bool
-    timed_out: bool = False
 
 
 @dataclass
@@ -43,22 +46,31 @@ class _Program:
     memory: list[int] = field(default_factory=list)
 
 
-def solve_exactly(tables: Tables, seconds: float, nodes: int = 2000, rounds: int = 60, prices: Vector | None = None) -> Exact:
-    """At most `nodes` branches in each round; times with a positive price are rows from the beginning."""
+def solve_exactly(
+    tables: Tables, seconds_left: Callable[[], float], nodes: int = 500, rounds: int = 30, prices: Vector | None = None
+) -> Exact:
+    """At most `nodes` branches in each round; the times of highest price are rows from the beginning.
+
+    Raises `Unsolvable` where there is no solution.
+    """
     program = _structure(tables)
     if prices is not None:
-        program.memory = np.flatnonzero(prices > 0).tolist()
-    whole, bound, left = False, -np.inf, seconds
+        dearest = np.argsort(-prices, kind="stable")[:_FIRST_ROWS]
+        program.memory = sorted(int(t) for t in dearest if prices[t] > 0)
+    whole, bound = False, -np.inf
     for _ in range(rounds):
-        found = _run(program, whole, left, nodes)
+        found = _run(program, whole, seconds_left(), nodes)
         if found is None:
-            return Exact(None, bound, False)
+            raise Unsolvable("no assignment keeps the memory limit, by the integer program")
         values, objective, done = found
         bound = max(bound, objective)
-        if not done:
-            return Exact(None, bound, False, True)
         added = _violated(program, values)
+        if not done:
+            sound = whole and not added and values.any()
+            return Exact(_choice(tables, values) if sound else None, bound, False)
         program.memory += added
+        if len(program.memory) > _MOST_MEMORY_ROWS:
+            break
         if not added and whole:
             return Exact(_choice(tables, values), bound, True)
         whole = whole or not added
