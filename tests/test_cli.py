@@ -43,7 +43,7 @@ def refused(*arguments: str) -> str:
 def test_version_and_help():
     assert call("--version").stdout.startswith("cleave, version ")
     text = call("--help").stdout
-    assert all(name in text for name in ("compile", "inspect", "opt", "diff", "validate", "run", "passes", "ops"))
+    assert all(name in text for name in ("compile", "inspect", "opt", "diff", "validate", "run", "bisect", "reduce", "passes", "ops"))
     assert "--debug" not in text
 
 
@@ -90,6 +90,14 @@ def test_no_arguments_is_help_and_a_bad_request():
         (["run", "m", "--inputs", "objects.npz", "-o", "y.npz"], "objects.npz is not a .npz of plain arrays"),
         (["run", "m", "--inputs", "x.npz", "-o", "nowhere/y.npz"], "cannot write nowhere/y.npz"),
         (["validate", "a", "b", "--devices", "0"], "0 is not in the range"),
+        (["compile", "m", "-o", "out", "--limit", "-1"], "-1 is not in the range"),
+        (["opt", "m.ir", "--pipeline", "limit(cse)"], "m.ir: no such file"),
+        (["bisect", "m", "-o", "file"], "file exists; choose another file with -o or pass --overwrite"),
+        (["bisect", "m", "-o", "nowhere/b.ir"], "cannot write nowhere/b.ir"),
+        (["bisect", "m", "--check", "speed"], "'speed' is not one of"),
+        (["bisect", "m", "--cluster", "gpu:2"], "cluster 'gpu:2': no such file"),
+        (["reduce", "m"], "Missing option '-o'"),
+        (["reduce", "m", "-o", "b.ir", "--tries", "0"], "0 is not in the range"),
         (["ops", "more"], "unexpected extra argument"),
     ],
 )
@@ -223,6 +231,10 @@ def _relu(tf: Any) -> bytes:
         (["run", "{net}", "--inputs", "{name.npz}", "-o", "y.npz"], "takes inputs ['x'], ['y'] were given"),
         (["validate", "{net}", "{kernel.pb}", "--signature", "train"], "no signature 'train'"),
         (["opt", "{x.npz}", "--pipeline", "cse"], "expected an .ir file"),
+        (["bisect", "{net}", "--pipeline", "cs"], "no pass 'cs'; did you mean 'cse'?"),
+        (["bisect", "{files}"], "ReadFile 'ReadFile' touches files"),
+        (["bisect", "nothere.ir"], "cannot read nothere.ir"),
+        (["reduce", "{net}", "--pipeline", "cse", "-o", "b.ir"], "nothing is wrong to begin with"),
     ],
 )
 def test_a_bad_model_is_one_line(models: Path, arguments: list[str], says: str):
@@ -289,3 +301,81 @@ def test_stderr_is_ours_alone(models: Path):
     done = cleave("compile", models / "damaged", "-o", "out")
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
+
+
+WRONG = """module "m" facts(typed)
+
+entry @f(%x: f32[3], %z: f32[3]) -> (y = %y, w = %w) {
+  %s = Mul(%x, %z) : f32[3] from(s)
+  %t = Mul(%s, %s) : f32[3] from(t)
+  %d = Sub(%t, %x) : f32[3] from(d)
+  %y = Exp(%d) : f32[3] from(y)
+  %w = AddV2(%t, %x) : f32[3] from(w)
+}
+"""
+
+
+@pytest.fixture
+def wrong_passes(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Passes that are wrong on purpose among the others, and a module for them."""
+    from compiler.driver import hunt
+    from compiler.driver import passes as room
+    from tests.pipeline.wrong import TABLE
+
+    for module in (hunt, room):
+        monkeypatch.setattr(module, "PASSES", TABLE)
+    Path("m.ir").write_text(WRONG)
+    return Path("m.ir")
+
+
+@pytest.mark.tf
+def test_bisect_names_the_rewrite_and_leaves_a_file_that_opt_fails_on(wrong_passes: Path):
+    done = call("bisect", "m.ir", "--pipeline", "simplify,cse,slightly-off,dce", "-o", "b.ir")
+    assert done.exit_code == 1, done.output
+    said = done.stdout.splitlines()
+    assert said[:3] == [
+        "first wrong pass: slightly-off, 3 of 4 (it changes what is computed)",
+        "first wrong rewrite: 3 of 4",
+        "  d: Sub: times 1.001",
+    ]
+    assert any(line.startswith("  @f: y (") and "ABOVE" in line for line in said)
+    assert said[-1] == "wrote b.ir: cleave opt b.ir"
+    assert Path("b.ir").read_text().startswith('pipeline "validate-each(limit{most=3}(slightly-off))"\nmodule "m"')
+    assert "pass 'slightly-off' changed what the module computes: @f: y" in refused("opt", "b.ir")
+
+    told = json.loads(
+        call("bisect", "m.ir", "--pipeline", "stale-shape", "--check", "verify", "--overwrite", "-o", "b.ir", "--json").stdout
+    )
+    assert (told["culprit"]["pass"], told["culprit"]["kind"], told["culprit"]["rewrite"]["number"]) == ("stale-shape", "rule", 3)
+    assert "after pass 'stale-shape': graph 'f' node 'd' breaks the rule" in refused("opt", "b.ir")
+    assert call("opt", "b.ir", "--no-verify-each").exit_code == 0
+
+
+@pytest.mark.tf
+def test_reduce_leaves_what_shows_the_fault(wrong_passes: Path):
+    done = call("reduce", "m.ir", "--pipeline", "simplify,cse,raises,dce", "--check", "crash", "-o", "r.ir")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].startswith("raises: it raises, in 2 nodes of 7, after ")
+    assert "%sub = Sub(%x, %x) : f32[1]" in done.stdout
+    assert done.stdout.splitlines()[-1] == "wrote r.ir: cleave opt r.ir"
+    assert "pass 'raises' failed: KeyError: 'sub'" in refused("opt", "r.ir")
+
+
+@pytest.mark.tf
+def test_opt_limits_and_validates(wrong_passes: Path):
+    steps = ("--pipeline", "cse,swaps-operands,dce")
+    done = call("opt", "m.ir", *steps, "--validate-each", "--limit", "2")
+    assert done.exit_code == 0, done.output
+    assert "Sub(%t, %x)" in done.stdout and "Mul(%z, %x)" in done.stdout
+
+
+@pytest.mark.tf
+def test_bisect_and_reduce_take_models(models: Path, wrong_passes: Path):
+    """A wrong pass at the end of a model's own: found among all, and left with the model's weights out of the way."""
+    steps = "inline-calls,freeze-variables,infer-types,dce,decides,infer-types,carries-out"
+    done = call("bisect", str(models / "net"), "--pipeline", steps)
+    assert (done.exit_code, done.stdout) == (0, f"nothing is wrong: every pass leaves what {models / 'net'} computes\n")
+    done = call("reduce", str(models / "net"), "--pipeline", "inline-calls,freeze-variables,infer-types,wrong-relu", "-o", "r.ir")
+    assert done.exit_code == 0, done.output
+    assert "it changes what is computed, in 2 nodes of" in done.stdout
+    assert not list(Path().glob("*.weights"))

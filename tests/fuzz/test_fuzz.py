@@ -60,6 +60,7 @@ def test_orders_differ_in_devices_and_objectives() -> None:
     assert len(found) == 18
 
 
+@pytest.mark.system
 def test_a_process_that_dies_is_replaced_and_its_seed_told(tmp_path: Path) -> None:
     worker = _Worker(["default"], tmp_path)
     try:

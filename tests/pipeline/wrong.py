@@ -101,6 +101,19 @@ class SlightlyOff(Pass):
 
 
 @dataclass(frozen=True)
+class WrongRelu(Pass):
+    """Wrong, always: Relu becomes Neg."""
+
+    name = "wrong-relu"
+
+    def run(self, module: Module, context: Context) -> None:
+        for graph, node in nodes(module, "Relu"):
+            if context.spend():
+                context.change(node.name, "Relu became Neg")
+                graph.set_node(replace(node, op="Neg"))
+
+
+@dataclass(frozen=True)
 class Raises(Pass):
     """Raises at the first Sub, with a rewrite of its own before each node."""
 
@@ -143,4 +156,4 @@ class CarriesOut(Pass):
 
 
 WRONG: tuple[type[Pass], ...] = (DropsControls, SwapsOperands, WrongType, StaleShape, SlightlyOff)
-TABLE: Mapping[str, type[Pass]] = {**PASSES, **{p.name: p for p in (*WRONG, Raises, Decides, CarriesOut)}}
+TABLE: Mapping[str, type[Pass]] = {**PASSES, **{p.name: p for p in (*WRONG, WrongRelu, Raises, Decides, CarriesOut)}}
