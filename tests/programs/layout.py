@@ -72,8 +72,8 @@ def kept(d: Drawn, value: Value) -> dict[str, object]:
 def batch_of(d: Drawn, value: Value) -> Value:
     """Shape, then StridedSlice: the first size as a scalar."""
     shape = d.add("Shape", (value,), hidden=True)
-    masks = {**NO_MASK, "shrink_axis_mask": 1}
-    return d.add("StridedSlice", (shape, d.ints(0), d.ints(1), d.ints(1)), masks, hidden=d.choose.flag(), low=0.0, high=9.0)
+    first = {"shrink_axis_mask": 1}
+    return d.add("StridedSlice", (shape, d.ints(0), d.ints(1), d.ints(1)), first, hidden=d.choose.flag(), low=0.0, high=9.0)
 
 
 def packed_shape(d: Drawn, value: Value, rest: list[int]) -> Value:
