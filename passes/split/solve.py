@@ -34,6 +34,7 @@ _WORK_PER_SECOND = 2e7
 """For each second given, in each round: a tenth of what one core does."""
 _WINDOWS_PER_SECOND = 150_000
 _LEAST_ITERATIONS = 40
+_LEAST_WINDOW = 1_000
 _WINDOW_ITERATIONS = 300
 _STUCK = 0.9
 """Forbidding that leaves more than this part of the entries is not repeated."""
@@ -211,7 +212,7 @@ def _windows(network: Network, choice: Choice, cost: float, incumbent: _Incumben
         _solve(part, inner, min(iterations, _WINDOW_ITERATIONS), limits.within_window())
         return (inner.choice, inner.cost) if inner.choice is not None and inner.cost < cost else None
 
-    entries = min(limits.window_entries, _finite_entries(network) // 4)
+    entries = min(limits.window_entries, max(_LEAST_WINDOW, _finite_entries(network) // 4))
     found, gained = improve_by_windows(
         network, choice, entries, limits.windows, solver, lambda: limits.seconds_left() <= 0
     )  # fmt: skip
