@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from compiler.commands import build, hunt, look, work
+from compiler.commands import build, hunt, look, servers, work
 from compiler.ir.errors import CleaveError
 
 DEBUG = "--debug"
@@ -55,7 +55,7 @@ def cli() -> None:
     """Split a TensorFlow model's operators over devices, fuse them, place them, and prove that it is still the same function."""
 
 
-for command in (*build.COMMANDS, *look.COMMANDS, *work.COMMANDS, *hunt.COMMANDS):
+for command in (*build.COMMANDS, *look.COMMANDS, *work.COMMANDS, *hunt.COMMANDS, *servers.COMMANDS):
     cli.add_command(command)
 
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from compiler.cli import OneLineErrors, cli
 
 ROOT = Path(__file__).resolve().parent.parent
+TWO_WORKERS = str(ROOT / "fixtures/clusters/two_workers.toml")
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,8 @@ def refused(*arguments: str) -> str:
 def test_version_and_help():
     assert call("--version").stdout.startswith("cleave, version ")
     text = call("--help").stdout
-    assert all(name in text for name in ("compile", "inspect", "opt", "diff", "validate", "run", "bisect", "reduce", "passes", "ops"))
+    names = ("compile", "inspect", "opt", "diff", "validate", "run", "bisect", "reduce", "worker", "passes", "ops")
+    assert all(name in text for name in names)
     assert "--debug" not in text
 
 
@@ -65,7 +67,12 @@ def test_no_arguments_is_help_and_a_bad_request():
         (["compile", "m", "-o", "out", "--cluster", "cpu:0"], "expected between 1 and 1024 devices"),
         (["compile", "m", "-o", "out", "--cluster", "cpu:5000"], "expected between 1 and 1024 devices"),
         (["compile", "m", "-o", "out", "--cluster", "file"], "not TOML"),
-        (["compile", "m", "-o", "out", "--cluster", str(ROOT / "fixtures/clusters/two_workers.toml")], "has 2 tasks, expected one"),
+        (["worker", "--cluster", "cpu:2", "--task", "worker:0"], "cluster 'cpu:2' gives no addresses, add a [[tasks]] entry"),
+        (["worker", "--cluster", TWO_WORKERS, "--task", "worker:5"], "has no task 'worker:5', it has worker:0, worker:1"),
+        (["worker", "--cluster", TWO_WORKERS, "--task", "worker:0", "--cores", "a"], "--cores 'a' is not a list of numbers"),
+        (["worker", "--cluster", TWO_WORKERS, "--task", "worker:0", "--cores", "4095"], "core 4095 cannot be used, expected some of"),
+        (["run", "m", "--inputs", "x.npz", "-o", "y.npz", "--cluster", "cpu:2"], "gives no addresses, so nothing can be run on it"),
+        (["run", "m", "--inputs", "x.npz", "-o", "y.npz", "--cluster", TWO_WORKERS, "--without", "worker:7"], "has no task 'worker:7'"),
         (["compile", "m", "-o", "out", "--pipeline", "chose"], "no pass 'chose'; did you mean 'choose'?"),
         (["compile", "m", "-o", "out", "--pipeline", "cse{"], "expected '}'"),
         (["compile", "m", "-o", "out", "--input", "x"], "is not NAME=SHAPE"),

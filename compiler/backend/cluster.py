@@ -63,7 +63,7 @@ class ClusterExecutor:
         if not cluster.tasks:
             raise CleaveError(f"cluster {cluster.name!r} gives no addresses, add a [[tasks]] entry with name and address for each task")
         self.cluster, self._pool, self._deadline = cluster, pool, deadline_seconds
-        self._tasks = {task.name: task.address for task in cluster.tasks}
+        self.tasks = {task.name: task.address for task in cluster.tasks}
         self._children: dict[RuntimeConfig, Child] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="cleave-cluster-")
 
@@ -81,7 +81,7 @@ class ClusterExecutor:
 
     def pulses(self, seconds: float = 1.0) -> dict[str, Pulse]:
         """Who is there."""
-        return probe(self._tasks, seconds)
+        return probe(self.tasks, seconds)
 
     def run(
         self,
@@ -139,7 +139,7 @@ class ClusterExecutor:
 
     def memory(self, reset: bool = False) -> dict[str, TaskMemory]:
         """What each task's CPU holds, as its allocator counts; for tasks that `cleave worker` started.  `reset` starts the peaks anew."""
-        (result,) = self.run(_memory_graph(self._tasks, RESET_TOKEN if reset else MEMORY_TOKEN), [{}])
+        (result,) = self.run(_memory_graph(self.tasks, RESET_TOKEN if reset else MEMORY_TOKEN), [{}])
         if result.error is not None:
             raise CleaveError(f"the tasks do not tell their memory ({result.error}); those started by `cleave worker` do")
         found = {task: [int(n) for n in values.reshape(-1)] for task, values in result.outputs.items()}
@@ -149,7 +149,7 @@ class ClusterExecutor:
         known = replace(config, devices=1, memory_limit_mb=None)
         if known not in self._children:
             container = f"cleave-{uuid.uuid4().hex}"
-            job = {"config": vars(known), "tasks": self._tasks, "deadline_seconds": self._deadline, "container": container}
+            job = {"config": vars(known), "tasks": self.tasks, "deadline_seconds": self._deadline, "container": container}
             self._children[known] = Child(known, 120.0, "compiler.backend.cluster_child", job)
         return self._children[known]
 

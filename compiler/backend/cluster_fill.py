@@ -1,6 +1,6 @@
 """Variables made on the tasks that hold them, filled a piece at a time through a session with that task alone.
 
-    %w : f32[100000,1000] on task 1, 400 MB   =>   Empty there, then 100 pieces of 4 MB, each fed and written into its rows
+    %w : f32[100000,1000] on task 1, 400 MB   =>   Empty there, then 400 pieces of 1 MB, each fed and written into its rows
 
 So no task sees another's weights, the client reads each piece off its mapped file, and a task needs room for its shard and two pieces more.
 A weight that comes in pieces is a variable of TensorFlow's older kind (VariableV2): of the newer kind, one that was written in pieces is
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 v1 = tf.compat.v1
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 Region = tuple[tuple[int, int], ...]
 """(first, number) for each dimension."""
 

@@ -22,7 +22,7 @@ from compiler.backend.importing import call_graph
 from compiler.backend.pool import Pool
 from compiler.backend.profiles import PROFILES, Profile
 from compiler.backend.saved_model import Original, processor_index, save
-from compiler.execution import RuntimeConfig, SavedModelArtefact
+from compiler.execution import Array, Arrays, RuntimeConfig, SavedModelArtefact
 from compiler.ir.errors import CleaveError
 from compiler.ir.graph import FunctionRef
 from compiler.ir.module import Module
@@ -115,9 +115,23 @@ class ChildFunction:
         self._pool = pool
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in inputs.items()}
-        arrays = {name: array.astype(object) if array.dtype.kind in "SU" else array for name, array in arrays.items()}
+        return ArrayFunction(self._run)(inputs)
+
+    def _run(self, arrays: Arrays) -> dict[str, Array]:
         (result,) = self._pool.run(self._artefact, [arrays], config=self._config, keep_state=True)
         if result.error is not None:
             raise CleaveError(str(result.error))
-        return {name: tf.constant(value, dtype=tf.string if value.dtype.kind == "O" else None) for name, value in result.outputs.items()}
+        return result.outputs
+
+
+class ArrayFunction:
+    """A function of arrays, elsewhere, as one of this process's tensors."""
+
+    def __init__(self, function: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self._function = function
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in inputs.items()}
+        arrays = {name: array.astype(object) if array.dtype.kind in "SU" else array for name, array in arrays.items()}
+        outputs = self._function(arrays)
+        return {name: tf.constant(value, dtype=tf.string if value.dtype.kind == "O" else None) for name, value in outputs.items()}

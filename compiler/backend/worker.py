@@ -1,6 +1,6 @@
 """Starting a task of a cluster: a process that is a `tf.distribute.Server`, in an environment made for it.
 
-become_worker(cluster, "worker:1", Settings())             this process goes on as the task, under the id it has
+become_worker(cluster, "worker:1", Settings(), warn)       this process goes on as the task, under the id it has
 with Worker(cluster, "worker:1", Settings()) as worker:    a child is the task, and ends with the block, or with its parent
 
 TensorFlow's server listens on every interface of its machine, whatever address it is given, and asks nobody who they are: anyone who can
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -42,9 +43,10 @@ class Settings:
     cores: tuple[int, ...] = ()
 
 
-def become_worker(cluster: Cluster, task: str, settings: Settings) -> None:
-    """This process is the task from here on."""
+def become_worker(cluster: Cluster, task: str, settings: Settings, warn: Callable[[str], None]) -> None:
+    """This process is the task from here on; it warns first, and refuses before it warns."""
     command, environment = _prepared(cluster, task, settings, None)
+    warn(WARNING.format(port=cluster.task(task).address.rpartition(":")[2]))
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 
@@ -143,7 +145,3 @@ def _usable(cores: tuple[int, ...]) -> tuple[int, ...]:
     if refused:
         raise CleaveError(f"core {refused[0]} cannot be used, expected some of {', '.join(map(str, sorted(allowed)))}")
     return cores
-
-
-def port_of(cluster: Cluster, task: str) -> int:
-    return int(cluster.task(task).address.rpartition(":")[2])

@@ -20,6 +20,11 @@ from compiler.validate import Verdict
 F = TypeVar("F", bound=Callable[..., object])
 
 cluster = click.option("--cluster", default="cpu:1", show_default=True, metavar="C", help="cpu:N, or a cluster .toml")
+deadline = click.option(
+    "--deadline", "deadline_seconds", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS",
+    help="how long a task of the cluster may be silent in a call",
+)  # fmt: skip
+without = click.option("--without", multiple=True, metavar="TASK", help="a task of the cluster that is gone: plan for the others")
 signature = click.option("--signature", metavar="S", help="one signature by name (default: all)")
 tags = click.option("--tags", metavar="T,T", help="which graph, of a SavedModel that holds several")
 as_json = click.option("--json", "as_json", is_flag=True, help="print JSON")

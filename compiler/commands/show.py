@@ -12,6 +12,7 @@ from rich.console import Console
 from compiler.commands.options import console, print_json, table
 from compiler.driver.compile import Compiled
 from compiler.driver.plan import Plan
+from compiler.driver.remote import MemoryRow
 
 MOST_ROWS = 40
 
@@ -35,9 +36,19 @@ def print_compiled(compiled: Compiled, measured: Mapping[str, float], output: st
         click.echo("checked on this machine's CPUs, whatever device a node is placed on")
     for entry, verdict in report.verdicts.items():
         click.echo(f"{entry}: {verdict}")
+    if report.absent:
+        click.echo(f"not run on the cluster: {report.absent}; checked here, on as many logical devices")
+    print_memory(compiled.memory() if not report.absent and report.verdicts else ())
     if report.dropped:
         click.echo(f"not carried over (no compiled function computes them): {', '.join(report.dropped)}")
     click.echo(f"wrote {output}" if output else "nothing was written: the result is not the same function as the original")
+
+
+def print_memory(rows: Sequence[MemoryRow]) -> None:
+    """Predicted against measured, where tasks tell."""
+    told = [(r.task, f"{r.predicted_bytes:,}", f"{r.measured_bytes:,}") for r in rows if r.measured_bytes is not None]
+    if told:
+        console().print(table("Peak bytes of tasks", ["task", "predicted", "measured"], told))
 
 
 def print_plan(plan: Plan, texts: Sequence[str], as_json: bool) -> None:

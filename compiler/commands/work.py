@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -12,6 +14,9 @@ from compiler.commands import options
 from compiler.execution import Array
 from compiler.ir.errors import CleaveError
 from compiler.validate import Verdict
+
+if TYPE_CHECKING:
+    from cost_model.cluster import Cluster
 
 
 @click.command()
@@ -83,21 +88,50 @@ def _only_grappler(verdict: Verdict) -> bool:
 @click.argument("model")
 @click.option("--inputs", required=True, metavar="X.npz", help="arrays by input name")
 @click.option("-o", "--output", required=True, metavar="Y.npz", help="where the outputs go")
+@click.option("--cluster", metavar="C", help="plan for a cluster whose tasks have addresses, and run there")
+@options.without
+@options.deadline
+@options.objective
 @options.signature
 @options.allow_files
-def run(model: str, inputs: str, output: str, signature: str | None, allow_files: bool) -> None:
-    """Run MODEL once on the arrays of a .npz file."""
+def run(
+    model: str, inputs: str, output: str, cluster: str | None, without: tuple[str, ...], deadline_seconds: float, objective: str,
+    signature: str | None, allow_files: bool,
+) -> None:  # fmt: skip
+    """Run MODEL once on the arrays of a .npz file, as it is or divided over a cluster."""
     arrays = _read_arrays(Path(inputs))
     options.refuse_unwritable(output)
+    found = None if cluster is None else _with_addresses(cluster, without)
 
-    from compiler.driver.compare import run_model
+    from compiler.commands.show import print_memory
 
-    with options.progress(f"running {model}"):
-        result = run_model(model, arrays, signature=signature, allow_files=allow_files)
-    found = {name: _plain(array) for name, array in result.outputs.items()}
-    options.write_whole(Path(output), lambda file: np.savez(file, **found))  # type: ignore[arg-type]
-    for name, array in sorted(found.items()):
+    with options.progress(f"running {model}") as progress:
+        if found is not None:
+            from compiler.driver.remote_run import run_on_cluster
+
+            there = run_on_cluster(
+                model, arrays, found, deadline_seconds=deadline_seconds, objective=objective, signature=signature,
+                allow_files=allow_files, progress=progress,
+            )  # fmt: skip
+            outputs, memory = there.outputs, there.memory
+        else:
+            from compiler.driver.compare import run_model
+
+            outputs, memory = run_model(model, arrays, signature=signature, allow_files=allow_files).outputs, ()
+    plain = {name: _plain(array) for name, array in outputs.items()}
+    options.write_whole(Path(output), lambda file: np.savez(file, **plain))  # type: ignore[arg-type]
+    for name, array in sorted(plain.items()):
         click.echo(f"{name}: {'string' if array.dtype.kind in 'SO' else array.dtype}{list(array.shape)}")
+    print_memory(memory)
+
+
+def _with_addresses(text: str, without: Sequence[str]) -> Cluster:
+    from cost_model.cluster import Cluster
+
+    found = Cluster.parse(text)
+    if not found.tasks:
+        raise CleaveError(f"cluster {found.name!r} gives no addresses, so nothing can be run on it; add a [[tasks]] entry for each task")
+    return found.without(*without) if without else found
 
 
 def _plain(array: Array) -> Array:

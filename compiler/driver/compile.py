@@ -10,10 +10,12 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from compiler.backend import executor as execution_room
+from compiler.backend.cluster import DEADLINE_SECONDS, ClusterExecutor
 from compiler.backend.function import EntryFunction, build_callable
 from compiler.backend.pool import Pool
 from compiler.backend.profiles import profile_named
@@ -25,7 +27,9 @@ from compiler.driver.original import with_original
 from compiler.driver.passes import watchers, with_checks
 from compiler.driver.plan import Plan
 from compiler.driver.planning import GivenShapes, make_plan, representative_sizes
+from compiler.driver.remote import MemoryRow, Remote
 from compiler.driver.report import PassRun, Report
+from compiler.driver.tasks import kept_pins, without_tasks
 from compiler.execution import ModuleExecutor, SavedModelArtefact
 from compiler.frontend.source import SourceModel, load
 from compiler.ir.errors import CleaveError
@@ -61,6 +65,7 @@ class Options:
     limit: int | None = None
     verify_each: bool = True
     validate_each: bool = False
+    deadline_seconds: float = DEADLINE_SECONDS
 
     @property
     def services(self) -> dict[type, object]:
@@ -71,7 +76,10 @@ class Options:
 
 @dataclass
 class Compiled:
-    """A compiled model: call it, save it, ask for its plan and report; `print(compiled.module)` shows the final IR."""
+    """A compiled model: call it, save it, ask for its plan and report; `print(compiled.module)` shows the final IR.
+
+    `remote` is the model on its cluster's tasks, where these have addresses; calls then go there.
+    """
 
     source: SourceModel
     module: Module
@@ -79,7 +87,9 @@ class Compiled:
     report: Report
     pool: Pool
     artefact: Path
+    options: Options
     aliases: dict[str, str] = field(default_factory=dict)
+    remote: Remote | None = None
     _functions: dict[str, EntryFunction] = field(default_factory=dict)
 
     def __call__(self, *args: Any, signature: str | None = None, **inputs: Any) -> Any:
@@ -95,8 +105,29 @@ class Compiled:
         if set(named) != set(graph.inputs):
             raise CleaveError(f"signature {entry!r} takes inputs {sorted(graph.inputs)}, {sorted(named)} were given")
         if entry not in self._functions:
-            self._functions[entry] = build_callable(self.module, entry, self.pool, original_of(self.source))
+            self._functions[entry] = self._callable(entry)
         return _packed(self.source.results, self._functions[entry](named))
+
+    def _callable(self, entry: str) -> EntryFunction:
+        if self.remote is not None:
+            return self.remote.function(entry)
+        return build_callable(self.local_module, entry, self.pool, original_of(self.source))
+
+    @cached_property
+    def local_module(self) -> Module:
+        """The module as one process runs it: as it is saved."""
+        return without_tasks(self.module, self.options.cluster)
+
+    def without(self, *tasks: str) -> Compiled:
+        """The same model on what is left of its cluster when `tasks` (`worker:1`) are gone: planned anew, not checked again."""
+        rest = self.options.cluster.without(*tasks)
+        splits = self.options.splits if len(rest.workers) > 1 else {}
+        options = replace(self.options, cluster=rest, pins=kept_pins(self.options.pins, rest), splits=splits, follow=self.plan)
+        return compile_source(self.source, options, validate=False)
+
+    def memory(self) -> tuple[MemoryRow, ...]:
+        """Of each task, the bytes predicted and those measured up to now; () where the model runs in this process."""
+        return self.remote.memory(self.plan.loads) if self.remote is not None else ()
 
     def write(self, target: Path, overwrite: bool = False) -> None:
         """Put the validated artefact itself at `target`."""
@@ -112,7 +143,7 @@ class Compiled:
     def save(self, out_dir: str | Path, profile: str = "tf", overwrite: bool = False) -> Path:
         """Write an ordinary SavedModel; an existing SavedModel is replaced only with `overwrite`."""
         saved = save(
-            self.module,
+            self.local_module,
             out_dir,
             original=original_of(self.source),
             aliases=self.aliases,
@@ -147,19 +178,44 @@ def compile_source(
     """Compile a loaded model."""
     pool = Pool()
     executor = execution_room.GraphExecutor(pool)
-    planned = _planned(source, options, pool, progress)
+    planned = planned_of(source, options, pool, progress)
     module, aliases, plan = planned.module, planned.aliases, planned.plan
     work = Path(tempfile.mkdtemp(prefix="cleave-compiled-"))
     weakref.finalize(pool, shutil.rmtree, work, ignore_errors=True)  # the pool goes with the compiled model, or with what fails below
     progress("saving")
-    saved = save(module, work / "model", original=original_of(source), aliases=aliases, profile=profile_named(profile))
-    verdicts = validate_entries(source, module, saved.path, options, pool, executor, progress) if validate else {}
-    report = Report(str(source.path), planned.passes, planned.notes, verdicts, saved.untouched, saved.dropped)
-    return Compiled(source, module, plan, report, pool, saved.path, aliases)
+    local, original = without_tasks(module, options.cluster), original_of(source)
+    saved = save(local, work / "model", original=original, aliases=aliases, profile=profile_named(profile))
+    verdicts = validate_entries(source, local, saved.path, options, pool, executor, progress) if validate else {}
+    remote = remote_of(planned.module, options, pool)
+    absent = remote.absent() if remote is not None and validate else ""
+    if remote is not None and validate and not absent:
+        verdicts |= check_on_cluster(source, remote, options, pool, executor, progress)
+    report = Report(str(source.path), planned.passes, planned.notes, verdicts, saved.untouched, saved.dropped, absent=absent)
+    return Compiled(source, module, plan, report, pool, saved.path, options, aliases, remote)
+
+
+def remote_of(module: Module, options: Options, pool: Pool) -> Remote | None:
+    """The module on its cluster, if that says where its tasks listen."""
+    if not options.cluster.tasks:
+        return None
+    return Remote(ClusterExecutor(options.cluster, pool, options.deadline_seconds), module)
+
+
+def check_on_cluster(
+    source: SourceModel, remote: Remote, options: Options, pool: Pool, executor: ModuleExecutor, progress: Progress
+) -> dict[str, Verdict]:
+    """One verdict for each signature, on what the tasks compute."""
+    found = {}
+    for entry in remote.module.entries:
+        progress(f"checking {entry} on {options.cluster.name}")
+        original = subject(source.artefact_of(entry), source.module, entry)
+        names = source.locations
+        found[f"{entry} on {options.cluster.name}"] = remote.check(original, entry, pool, executor, options.numerics, names)
+    return found
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Planned:
     """A module through all passes, its plan, and how it got there."""
 
     module: Module
@@ -169,7 +225,7 @@ class _Planned:
     notes: tuple[Note, ...]
 
 
-def _planned(source: SourceModel, options: Options, pool: Pool, progress: Progress) -> _Planned:
+def planned_of(source: SourceModel, options: Options, pool: Pool, progress: Progress) -> Planned:
     module = source.module.copy()
     aliases = aliases_of(module)
     for alias in aliases:
@@ -183,7 +239,7 @@ def _planned(source: SourceModel, options: Options, pool: Pool, progress: Progre
     before, splits = unsplit.module or module, context.service(SplitPlan)
     plan = make_plan(module, before, options.cluster, options.objective, splits, pins=options.pins, wishes=options.splits)
     passes = tuple(PassRun(name, seconds, nodes) for name, seconds, nodes in timing.rows)
-    return _Planned(module, aliases, plan, passes, tuple(context.notes))
+    return Planned(module, aliases, plan, passes, tuple(context.notes))
 
 
 @dataclass
@@ -257,6 +313,7 @@ def compile_model(
     limit: int | None = None,
     verify_each: bool = True,
     validate_each: bool = False,
+    deadline_seconds: float = DEADLINE_SECONDS,
     progress: Progress = lambda _: None,
 ) -> Compiled:
     """Compile a model (a Keras model, a tf.function, or a path) for a cluster.
@@ -265,12 +322,13 @@ def compile_model(
     `input_shapes` sizes to plan with, by input name.  `pins` (operator, layer or kind -> device) and `splits` (-> factor, "whole" or
     "replica") are kept to; so is the earlier `plan`, strategy by strategy, on as many devices as it was made for, elsewhere as a start.
     `tags` choose among the graphs of a SavedModel that holds several.
+    `deadline_seconds`: how long a task of a cluster with addresses may be silent in a call before it counts as lost.
     For debugging: no more than `limit` rewrites; the rules, and the function itself, checked after each pass.
     Raises CleaveError for a bad request; a failed validation is in the report.
     """
     dumped = None if dump is None else Path(dump)
     options = _options(cluster, objective, numerics, pipeline, input_shapes, dumped, pins, splits, plan)
-    options = replace(options, limit=limit, verify_each=verify_each, validate_each=validate_each)
+    options = replace(options, limit=limit, verify_each=verify_each, validate_each=validate_each, deadline_seconds=deadline_seconds)
     profile_named(profile)
     progress("loading")
     source = model if isinstance(model, SourceModel) else load(model, signature=signature, tags=tags, allow_files=allow_files)
@@ -299,7 +357,7 @@ def plan(
     progress("loading")
     source = model if isinstance(model, SourceModel) else load(model, signature=signature, allow_files=allow_files)
     with Pool() as pool:
-        return _planned(source, options, pool, progress).plan
+        return planned_of(source, options, pool, progress).plan
 
 
 def _options(

@@ -31,6 +31,8 @@ class Report:
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     measured_seconds: Mapping[str, float] = field(default_factory=dict)
+    absent: str = ""
+    """The tasks of the cluster that did not answer, so that nothing was run there."""
 
     @property
     def valid(self) -> bool | None:
@@ -61,6 +63,7 @@ class Report:
                 "verdicts": {key: {"passed": v.passed, "text": str(v)} for key, v in self.verdicts.items()},
                 "kept": self.kept,
                 "dropped": self.dropped,
+                "absent": self.absent,
                 "measured_seconds": dict(self.measured_seconds),
             },
             indent=1,
