@@ -46,7 +46,7 @@ def smooth(d: Drawn) -> None:
         value = d.tame(value) if op == "Square" else value
         k = d.known[value]
         signless = op in ("Relu", "Relu6")
-        attrs = {"alpha": 0.3} if op == "LeakyRelu" and d.choose.flag() else {}
+        attrs = {"alpha": 0.25} if op == "LeakyRelu" and d.choose.flag() else {}
         low, high = {"Abs": (0.0, k.largest), "Square": (0.0, k.largest**2), "Relu": (0.0, max(k.high, 0.0)), "Relu6": (0.0, 6.0),
                      "ZerosLike": (0.0, 0.0), "OnesLike": (1.0, 1.0)}.get(op, (-k.largest, k.largest))  # fmt: skip
         grade = min(k.grade, Grade.SIGNLESS) if signless else k.grade

@@ -21,9 +21,9 @@ def norm_gradient(d: Drawn) -> None:
     channels = numbers(d, value)[-1]
     version = d.choose.of(("", "V2", "V3"))
     nothing, scale = d.weight(0), d.weight(channels, low=0.5)
-    norm = d.add(f"FusedBatchNorm{version}", (value, scale, d.weight(channels), nothing, nothing), {"epsilon": 0.1}, hidden=True, **ROUGH)
+    norm = d.add(f"FusedBatchNorm{version}", (value, scale, d.weight(channels), nothing, nothing), {"epsilon": 0.125}, hidden=True, **ROUGH)
     saved = [Value(norm.node, port) for port in ((3, 4, 5) if version == "V3" else (3, 4))]
-    made = d.add(f"FusedBatchNormGrad{version}", (value, value, scale, *saved), {"epsilon": 0.1}, hidden=True, clean=False, **ROUGH)
+    made = d.add(f"FusedBatchNormGrad{version}", (value, value, scale, *saved), {"epsilon": 0.125}, hidden=True, clean=False, **ROUGH)
     for port in range(3):
         d.values.append(Value(made.node, port))
 

@@ -143,10 +143,10 @@ def batch_norm(d: Drawn, value: Value | None = None) -> None:
     most = 5 * (k.largest + 2)
     if d.choose.chance(5):
         nothing = d.weight(0)
-        d.add(op, (value, scale, offset, nothing, nothing), {"epsilon": 0.01}, low=-1e4, high=1e4, grade=Grade.ROUGH, clean=False)
+        d.add(op, (value, scale, offset, nothing, nothing), {"epsilon": 0.0078125}, low=-1e4, high=1e4, grade=Grade.ROUGH, clean=False)
         del d.values[-(len(d.graph.node(d.values[-1].node).types) - 3) :]  # the saved statistics are the kernel's own business
         return
-    d.add(op, (value, scale, offset, mean, variance), {"is_training": False, "epsilon": 0.01}, low=-most, high=most, grade=Grade.ROUGH)
+    d.add(op, (value, scale, offset, mean, variance), {"is_training": False, "epsilon": 0.0078125}, low=-most, high=most, grade=Grade.ROUGH)
     for _ in d.graph.node(d.values[-1].node).types[1:]:
         d.values.pop()
 
