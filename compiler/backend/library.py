@@ -164,6 +164,8 @@ def _references(scope: Scope) -> Callable[[Value], str]:
 def _add_argument(proto: function_pb2.FunctionDef, position: int, name: str, type_: TensorType) -> None:
     argument = proto.signature.input_arg.add(name=name, type=dtype_enum(type_.dtype))
     _add_handle(argument, type_)
+    if type_.handle is not None:
+        return  # its own shape is taken for the variable's where TensorFlow reads functions (ResourceGatherNd), so TensorFlow states none
     shapes = proto.arg_attr[position].attr["_output_shapes"].list.shape
     shapes.append(shape_proto(type_.shape))
 

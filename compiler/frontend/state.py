@@ -123,7 +123,7 @@ class Checkpoint:
         if entry.slices or dtype == "string":
             array = read_tensor(entry)
             part = tuple(slice(start, start + size) for start, size in stored.part or ())
-            return self._stores.constant(array[part], dtype)
+            return self._stores.constant(array[(*part, ...)], dtype)  # of no part of a scalar string `array[()]` is its bytes
         store = entry.shard_file.name
         self._stores.add(store, entry.shard_file)
         whole = WeightRef(store, entry.offset, dtype, entry.shape)

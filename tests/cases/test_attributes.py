@@ -226,6 +226,62 @@ def training_norm(x: tf.Tensor, p: tf.Tensor) -> dict[str, Any]:
 
 
 CORNERS = np.array([[-1, -0.5, -1], [-0.5, -0.25, -0.5], [-1, -0.5, -1]])  # of a 4x4 image of -1 in zeros, windows of two
+
+
+def image_operators(x: tf.Tensor) -> dict[str, Any]:
+    """Operators with many attributes, of which few divide; none is taken for another."""
+    w = tf.constant(weight(3, 3, 3, 4))
+    return {
+        "bilinear": tf.image.resize(x, [7, 5]),
+        "nearest": tf.image.resize(x, [3, 9], method="nearest"),
+        "crop": tf.image.crop_and_resize(x, [[0.0, 0.0, 1.0, 1.0], [0.1, 0.2, 0.5, 0.9]], [0, 0], [3, 3]),
+        "patches": tf.image.extract_patches(x, [1, 2, 2, 1], [1, 2, 2, 1], [1, 1, 1, 1], "SAME"),
+        "to_space": tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2),
+        "to_depth": tf.nn.space_to_depth(x[:, :4, :4], 2),
+        "to_batch": tf.nn.space_to_batch(x[:, :4, :4], [2, 2], [[0, 0], [0, 0]]),
+        "response": tf.nn.local_response_normalization(x, 1),
+        "dilation": tf.nn.dilation2d(x, tf.constant(weight(2, 2, 3)), [1, 1, 1, 1], "SAME", "NHWC", [1, 1, 1, 1]),
+        "one": tf.nn.conv1d(x[:, 0], tf.constant(weight(3, 3, 4)), 2, "SAME"),
+        "separable": tf.nn.separable_conv2d(x, tf.constant(weight(3, 3, 3, 2)), tf.constant(weight(1, 1, 6, 5)), [1, 1, 1, 1], "SAME"),
+        "transposed": tf.nn.conv2d_transpose(x, tf.constant(weight(3, 3, 4, 3)), tf.stack([tf.shape(x)[0], 10, 10, 4]), 2),
+        "argmax": tf.nn.max_pool_with_argmax(x, 2, 2, "VALID").argmax,
+        "quantized": tf.quantization.fake_quant_with_min_max_args(x, -1, 1),
+        "flipped": tf.image.flip_left_right(x),
+        "colour": tf.image.rgb_to_hsv(tf.abs(x)),
+        "same": tf.nn.conv2d(x, w, 2, "SAME"),
+        "valid": tf.nn.conv2d(x, w, 2, "VALID"),
+    }
+
+
+def slices(x: tf.Tensor) -> dict[str, Any]:
+    """Every mask of a slice, and other ways to take parts."""
+    rows = tf.shape(x)[0]
+    return {
+        "negative": x[::-1],
+        "step": x[:, ::2],
+        "ellipsis": x[..., 1],
+        "new": x[:, None, 1:],
+        "backwards": x[:, -1:0:-2],
+        "shrink": x[1, 2],
+        "masks": x[1:, :-1][None],
+        "none": x[3:2],
+        "dynamic": x[: rows - 1, 1:],
+        "beyond": x[-100:100],
+        "slice": tf.slice(x, [0, 1], [-1, 2]),
+        "nd": tf.gather_nd(x, [[0, 1], [2, 3]]),
+        "take": tf.gather(x, [2, 0], axis=-1),
+        "reverse": tf.reverse_sequence(x, tf.range(rows) + 1, 1),
+        "roll": tf.roll(x, 1, 1),
+        "update": tf.tensor_scatter_nd_update(x, [[0, 0]], [9.0]),
+        "diagonal": tf.linalg.diag(x),
+        "band": tf.linalg.band_part(x, 1, 0),
+        "one_hot": tf.one_hot(tf.range(3), 4, axis=0),
+        "tile": tf.tile(x, [1, 2]),
+        "mesh": tf.meshgrid(x[0], x[1])[1],
+        "unstacked": tf.unstack(x, num=4, axis=-1)[2],
+    }
+
+
 CASES = {
     "transposes": Case(
         transposes,
@@ -263,6 +319,24 @@ CASES = {
         (f32(None, 7, 6, 4), spec("bool", name="p")),
         (call({"zero": np.zeros(4, np.float32)}, x=IMAGES, p=True), call(x=IMAGES, p=False)),
         close=2e-4,
+    ),
+    "image_operators": Case(image_operators, (f32(None, 5, 5, 3),), (call(x=weight(3, 5, 5, 3)), call(x=weight(1, 5, 5, 3))), close=1e-5),
+    "slices": Case(
+        slices,
+        (f32(None, 4),),
+        (
+            call(
+                {
+                    "negative": TALL[::-1],
+                    "backwards": TALL[:, -1:0:-2],
+                    "shrink": TALL[1, 2],
+                    "none": np.zeros((0, 4), np.float32),
+                    "roll": np.roll(TALL, 1, 1),
+                },
+                x=TALL,
+            ),
+            call(x=weight(7, 4)),
+        ),
     ),
 }
 

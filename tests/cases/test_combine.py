@@ -184,6 +184,42 @@ def gathers(ids: tf.Tensor) -> dict[str, Any]:
 
 
 LOGITS = np.array([[200, 201, 200, 201]], np.float32)
+
+
+def attention(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> dict[str, Any]:
+    """Heads, queries, keys and batch, of which each may be divided; a mask; a layer norm of a product by parts."""
+    scores = tf.where(mask[:, None, None], tf.einsum("bqhd,bkhd->bhqk", q, k) * 0.5, tf.float32.min)
+    weights = tf.nn.softmax(scores)
+    rows = tf.reshape(tf.einsum("bhqk,bkhd->bqhd", weights, k), [tf.shape(q)[0], tf.shape(q)[1], 8])
+    y = rows @ tf.constant(weight(8, 8))
+    mean, variance = tf.nn.moments(y, [-1], keepdims=True)
+    return {
+        "weights": weights,
+        "y": y,
+        "norm": tf.nn.batch_normalization(y, mean, variance, None, None, 1e-6) + tf.reshape(q, tf.shape(y)),
+        "causal": tf.nn.softmax(tf.linalg.band_part(scores, -1, 0)),
+    }
+
+
+def reducers(x: tf.Tensor) -> dict[str, Any]:
+    """Less usual reductions, each with its own way to be joined, or none."""
+    return {
+        "euclidean": tf.math.reduce_euclidean_norm(x, 1),
+        "product": tf.reduce_prod(x, 0),
+        "nonzero": tf.math.count_nonzero(x > 0, 0),
+        "cumulative": tf.math.cumulative_logsumexp(x, 1),
+        "segments": tf.math.segment_mean(x, tf.range(tf.shape(x)[0]) // 2),
+        "histogram": tf.histogram_fixed_width(x, [-1.0, 1.0], 5),
+        "l2": tf.nn.l2_loss(x),
+        "zeros": tf.math.zero_fraction(tf.nn.relu(x)),
+        "sorted": tf.sort(x, 0)[:1],
+        "unique": tf.unique(tf.reshape(tf.cast(x * 2, tf.int32), [-1]))[1],
+        "trace": tf.linalg.trace(tf.matmul(x, x, transpose_a=True)),
+        "fft": tf.abs(tf.signal.rfft(x)),
+        "inverse": tf.linalg.inv(tf.matmul(x, x, transpose_a=True) + tf.eye(4) * 5),
+    }
+
+
 CASES = {
     "means": Case(
         means,
@@ -251,6 +287,16 @@ CASES = {
         (call(ids=[[6, 0, 6], [3, 3, 3]]), call(ids=[[2]]), call(ids=np.zeros((1, 0)))),
         close=1e-5,
     ),
+    "attention": Case(
+        attention,
+        (f32(None, None, 2, 4, name="q"), f32(None, None, 2, 4, name="k"), spec("bool", None, None, name="mask")),
+        (
+            call(q=weight(3, 5, 2, 4), k=weight(3, 5, 2, 4, phase=1), mask=np.arange(15).reshape(3, 5) % 4 > 0),
+            call(q=weight(1, 2, 2, 4), k=weight(1, 3, 2, 4), mask=np.ones((1, 3))),
+        ),
+        close=1e-5,
+    ),
+    "reducers": Case(reducers, (f32(None, 4),), (call(x=weight(5, 4)), call(x=weight(1, 4))), close=1e-5),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import compiler
-from tests.cases.case import Case, call, f32
+from tests.cases.case import Case, call, f32, spec
 from tests.cases.suite import CLUSTERS, Suite, run_client, runs
 
 pytestmark = [pytest.mark.tf, pytest.mark.timeout(900)]
@@ -95,6 +95,39 @@ class SameNames(tf.Module):
         return f
 
 
+def higher_order(x: tf.Tensor) -> dict[str, Any]:
+    """Loops that TensorFlow makes of functions over rows: several results, arrays and lists inside."""
+    return {
+        "map": tf.map_fn(lambda r: r * 2 + tf.reduce_sum(r), x),
+        "scan": tf.scan(lambda a, r: a + r, x),
+        "fold": tf.foldl(lambda a, r: a * 0.5 + r, x),
+        "vectorized": tf.vectorized_map(lambda r: tf.reduce_sum(r) * r, x),
+        "pair": tf.map_fn(lambda r: (r, -r), x, fn_output_signature=(tf.float32, tf.float32))[1],
+    }
+
+
+def recurrent(x: tf.Tensor) -> dict[str, Any]:
+    """A cell by hand in a scan: weights that the body captures, a state of unknown batch."""
+    w, u = (tf.constant(np.sin(np.arange(n * 9, dtype=np.float32)).reshape(n, 9)) for n in (4, 3))
+
+    def step(state: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
+        enter, forget, new = tf.split(row @ w + state @ u, 3, 1)
+        return tf.tanh(new) * tf.sigmoid(enter) + state * tf.sigmoid(forget)
+
+    states = tf.scan(step, tf.transpose(x, [1, 0, 2]), tf.zeros([tf.shape(x)[0], 3]))
+    return {"last": states[-1], "all": tf.transpose(states, [1, 0, 2])}
+
+
+def branches(x: tf.Tensor, p: tf.Tensor) -> dict[str, Any]:
+    """Branches in branches, a loop in a branch, a loop that swaps what it carries, operators that divide around all of them."""
+    y = tf.cond(p, lambda: tf.nn.relu(x) @ tf.eye(4), lambda: tf.nn.softmax(x))
+    case = tf.switch_case(tf.shape(x)[0] - 1, [lambda: x * 2, lambda: x + 1, lambda: tf.reverse(x, [0])], default=lambda: x * 0)
+    count, a, b = tf.while_loop(lambda i, *_: i < tf.shape(x)[0], lambda i, a, b: (i + 1, b, a + tf.reduce_sum(x[i])), [0, x[0], x[0] * 2])
+    doubled = lambda: tf.while_loop(lambda v: tf.reduce_sum(v) < 100.0, lambda v: [v * 2 + 1], [tf.abs(x)])[0]  # noqa: E731
+    nested = tf.cond(p, lambda: tf.cond(x[0, 0] > 0, lambda: x, lambda: -x), doubled)
+    return {"y": y, "case": case, "count": count, "a": a, "b": b, "nested": nested, "sum": tf.nn.softmax(y) + nested}
+
+
 CASES = {
     "parallel_edges": Case(
         parallel_edges,
@@ -134,6 +167,25 @@ CASES = {
     ),
     "same_names": Case(
         same_names, (f32(None),), (call({"A": [80, 160], "a": [200, 400], "split_0": [20, 40], "y_1": [2, 4]}, x=[1, 2]),), SameNames
+    ),
+    "higher_order": Case(
+        higher_order,
+        (f32(None, 3),),
+        (call({"scan": [[3, -1, 4], [4, 4, -5]], "pair": -X3, "fold": [2.5, 4.5, -7]}, x=X3), call(x=X3[:1])),
+        close=1e-6,
+    ),
+    "recurrent": Case(
+        recurrent, (f32(None, None, 4),), (call(x=np.cos(np.arange(60)).reshape(3, 5, 4)), call(x=np.ones((1, 2, 4)))), close=1e-5
+    ),
+    "branches": Case(
+        branches,
+        (f32(None, 4), spec("bool", name="p")),
+        (
+            call(x=np.ones((3, 4)), p=True),
+            call({"case": [[2, 2, 2, 2]]}, x=np.ones((1, 4)), p=False),
+            call({"count": 2}, x=-np.eye(4)[:2], p=True),
+        ),
+        close=1e-5,
     ),
 }
 

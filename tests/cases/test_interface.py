@@ -53,6 +53,26 @@ def mixed(x: tf.Tensor, s: tf.Tensor, p: tf.Tensor, i: tf.Tensor) -> dict[str, A
     }
 
 
+def composites(x: tf.Tensor, s: tf.Tensor) -> dict[str, Any]:
+    """Ragged and sparse values inside, dense ones at the door; strings in and out."""
+    rows = tf.RaggedTensor.from_row_lengths(tf.reshape(x, [-1]), [1, 0, 3])
+    sparse, words = tf.sparse.from_dense(x), tf.strings.split(s)
+    return {
+        "sum": tf.reduce_sum(rows, 1),
+        "dense": rows.to_tensor(),
+        "lengths": rows.row_lengths(),
+        "joined": tf.concat([rows, rows], 1).to_tensor(),
+        "product": tf.sparse.sparse_dense_matmul(sparse, tf.transpose(x)),
+        "indices": sparse.indices,
+        "values": sparse.values,
+        "words": words.to_tensor(b"-"),
+        "counts": words.row_lengths(),
+        "hash": tf.strings.to_hash_bucket_fast(s, 10),
+        "lower": tf.strings.lower(s),
+        "all": tf.strings.reduce_join(s),
+    }
+
+
 CASES = {
     "twelve": Case(twelve, (f32(),), (call({f"output_{k}": k for k in range(1, 13)}, x=5),)),
     "swapped": Case(
@@ -83,6 +103,25 @@ CASES = {
         mixed,
         (f32(None), spec("string", None, name="s"), spec("bool", None, name="p"), spec("int64", None, name="i")),
         (call({"joined": [b"a1", b"-7"], "chosen": [1, -2], "count": 2}, x=[1, 2], s=[b"a", b"-"], p=[True, False], i=[1, 7]),),
+    ),
+    "composites": Case(
+        composites,
+        (f32(1, 4), spec("string", None, name="s")),
+        (
+            call(
+                {
+                    "sum": [1, 0, 5],
+                    "lengths": np.array([1, 0, 3]),
+                    "values": [1, 2, 3],
+                    "words": [[b"a", b"B"], [b"c", b"-"]],
+                    "lower": [b"a b", b"c"],
+                    "all": b"a Bc",
+                },
+                x=[[1, 0, 2, 3]],
+                s=[b"a B", b"c"],
+            ),
+        ),
+        close=1e-6,
     ),
 }
 

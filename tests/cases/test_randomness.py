@@ -115,6 +115,21 @@ def averages(held: Streams, x: tf.Tensor) -> dict[str, Any]:
 
 
 DRAWN = ("a", "b", "c", "d", "branch", "normal", "shuffled", "integers", "choice", "twice")
+
+
+def draws_in_loops(x: tf.Tensor) -> dict[str, Any]:
+    """Each turn draws anew, in a loop's body as in a mapped function."""
+    array = tf.TensorArray(tf.float32, 4)
+    drawn = tf.while_loop(lambda i, _: i < 4, lambda i, a: (i + 1, a.write(i, tf.random.uniform([2]))), [0, array])[1].stack()
+    return {"turns": drawn, "mapped": tf.map_fn(lambda e: e + tf.random.uniform([]), x)}
+
+
+def check_turns(calls: Results) -> None:
+    assert len({row.tobytes() for row in calls[0]["turns"]}) == 4
+    assert not np.array_equal(calls[0]["turns"], calls[1]["turns"])
+    assert len(set(calls[0]["mapped"].tolist())) == 3
+
+
 CASES = {
     "draws": Case(
         draws, (f32(),), (call({"unused_shape": np.array([5], np.int32)}, x=1), call(x=1), call(x=-1)), drawn=DRAWN, check=check_draws
@@ -134,6 +149,7 @@ CASES = {
         Streams,
         1e-6,
     ),
+    "draws_in_loops": Case(draws_in_loops, (f32(3),), (call(x=[0, 0, 0]),) * 2, drawn=("turns", "mapped"), check=check_turns),
 }
 
 
