@@ -7,6 +7,8 @@ meaning   what came out computes something else than the original
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -26,15 +28,19 @@ Differs: TypeAlias = Callable[[Module, Module], str]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong; `pass_name` is the pass that raised or broke a rule, "" where only the end was looked at."""
+    """What is wrong; `pass_name` is the pass that raised or broke a rule, "" where only the end was looked at.
+
+    `sort` is the rule that was broken, or what was raised and by which function.
+    """
 
     kind: str
     words: str
     pass_name: str = ""
+    sort: str = ""
 
     def resembles(self, other: Fault) -> bool:
         """The same fault, as far as can be told without its words, which change as a module shrinks."""
-        return self.kind == other.kind and self.pass_name == other.pass_name
+        return (self.kind, self.pass_name, self.sort) == (other.kind, other.pass_name, other.sort)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,13 @@ class Probe:
         if kind not in self.kinds:
             raise error
         words = str(error) if isinstance(error, CleaveError) else f"{type(error).__name__}: {error}"
-        return Fault(kind, words, next(p.name for p in passes_of([failing])))
+        return Fault(kind, words, next(p.name for p in passes_of([failing])), _sort(error))
+
+
+def _sort(error: Exception) -> str:
+    rule = re.search(r"breaks the rule '([^']*)'", str(error)) if isinstance(error, BrokenRule) else None
+    frames = traceback.extract_tb(error.__traceback__)
+    return rule[1] if rule is not None else f"{type(error).__name__} in {frames[-1].name if frames else '?'}"
 
 
 def unwatched(steps: Iterable[Step]) -> Iterator[Step]:

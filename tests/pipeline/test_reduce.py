@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,7 +12,7 @@ from compiler.ir.module import Module
 from compiler.ir.text import parse_module, print_module
 from compiler.ir.verify import STRUCTURE, verify
 from compiler.ops.invariants import OPERATIONS
-from compiler.pipeline.base import Context
+from compiler.pipeline.base import Context, Pass
 from compiler.pipeline.edits import FAMILIES
 from compiler.pipeline.probe import CRASH, MEANING, RULE, Probe
 from compiler.pipeline.reduce import Reduction, reduce
@@ -71,7 +72,7 @@ def reduced(module: Module, wrong: str, kind: str) -> Reduction:
 
 @pytest.mark.parametrize(
     ("wrong", "kind", "most"),
-    [("raises", CRASH, 3), ("wrong-type", RULE, 3), ("stale-shape", RULE, 3), ("swaps-operands", MEANING, 3), ("drops-controls", RULE, 4)],
+    [("raises", CRASH, 3), ("wrong-type", RULE, 4), ("stale-shape", RULE, 3), ("swaps-operands", MEANING, 3), ("drops-controls", RULE, 4)],
 )
 def test_a_fault_stands_alone(wrong: str, kind: str, most: int) -> None:
     found = reduced(wide(), wrong, kind)
@@ -101,6 +102,40 @@ function @body(%p: f32[3], %q: f32[3]) -> (r = %t) {
 """
     found = reduced(parse_module(text), "stale-shape", RULE)
     assert sorted(nodes(found.module)) == ["Call", "Input", "Input", "Input", "Sub"]
+
+
+@dataclass(frozen=True)
+class TwoFaults(Pass):
+    """Raises for a Sub that reads a Mul; and, in another way, for any other."""
+
+    name = "two-faults"
+
+    def run(self, module: Module, context: Context) -> None:
+        for graph in module.graphs.values():
+            for node in graph:
+                if node.op == "Sub" and any(graph.node(v.node).op == "Mul" for v in graph.operands(node.name)):
+                    raise KeyError(node.name)
+                if node.op == "Sub":
+                    raise CleaveError("this Sub is in the way")
+
+
+def test_one_fault_is_not_taken_for_another() -> None:
+    text = """module "m" facts(typed)
+
+entry @f(%x: f32[3], %z: f32[3]) -> (y = %y) {
+  %s = Mul(%x, %z) : f32[3]
+  %d = Sub(%s, %x) : f32[3]
+  %y = Exp(%d) : f32[3]
+}
+"""
+    found = reduce(parse_module(text), [TwoFaults()], Probe(Context, subs_turned))
+    assert found.fault.words == "KeyError: 'sub'" and "KeyError" in found.fault.sort
+    assert sorted(nodes(found.module)) == ["Input", "Mul", "Sub"]
+
+
+@pytest.mark.parametrize(("wrong", "sort"), [("drops-controls", "effects"), ("stale-shape", "results")])
+def test_a_broken_rule_stays_the_rule_it_was(wrong: str, sort: str) -> None:
+    assert reduced(wide(6), wrong, RULE).fault.sort == sort
 
 
 def test_nothing_wrong_is_a_bad_request() -> None:
