@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import EllipsisType
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2, types_pb2
@@ -122,8 +123,8 @@ class Checkpoint:
         dtype = declared if declared.numpy == dtype.numpy else dtype  # a checkpoint's reader says int8 for qint8
         if entry.slices or dtype == "string":
             array = read_tensor(entry)
-            part = tuple(slice(start, start + size) for start, size in stored.part or ())
-            return self._stores.constant(array[(*part, ...)], dtype)  # of no part of a scalar string `array[()]` is its bytes
+            part: tuple[slice | EllipsisType, ...] = (*(slice(start, start + size) for start, size in stored.part or ()), ...)
+            return self._stores.constant(array[part], dtype)  # of no part of a scalar string `array[()]` is its bytes
         store = entry.shard_file.name
         self._stores.add(store, entry.shard_file)
         whole = WeightRef(store, entry.offset, dtype, entry.shape)
