@@ -131,9 +131,9 @@ class ClusterExecutor:
 
     def artefact(self, module: Module, entry: str) -> tuple[GraphDefArtefact, Mapping[str, str]]:
         """The entry for this cluster: flat, bodies without devices, all but small weights as variables that are filled piece by piece."""
-        placed = place_weights(_bodies_follow(module), limit_bytes=SMALL_BYTES)
+        placed = place_weights(bodies_follow(module), limit_bytes=SMALL_BYTES)
         emission = emit_flat(placed, entry, PROFILES["cluster"])
-        _refuse_unplaced(emission.graph_def, entry)
+        refuse_unplaced(emission.graph_def, entry)
         directory = Path(tempfile.mkdtemp(dir=self._directory.name))
         return artefact_of(emission, placed.stores, directory), emission.handles
 
@@ -166,7 +166,7 @@ def _one_fault(results: list[RunResult]) -> list[RunResult]:
     return found
 
 
-def _bodies_follow(module: Module) -> Module:
+def bodies_follow(module: Module) -> Module:
     """A copy whose functions name no devices: a body runs where its caller stands."""
     copy = module.copy()
     for graph in copy.functions.values():
@@ -176,7 +176,7 @@ def _bodies_follow(module: Module) -> Module:
     return copy
 
 
-def _refuse_unplaced(graph_def: graph_pb2.GraphDef, entry: str) -> None:
+def refuse_unplaced(graph_def: graph_pb2.GraphDef, entry: str) -> None:
     for node in graph_def.node:
         if "/task:" not in node.device:
             raise CleaveError(

@@ -77,7 +77,7 @@ def save(
     `aliases`: further signature -> the entry that it is.
     """
     target = Path(out_dir).absolute()
-    _check_target(target, overwrite)
+    refuse_taken(target, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as directory:
         work = Path(directory)
@@ -96,7 +96,7 @@ def save(
 def copy_saved_model(source: Path, target: str | Path, overwrite: bool = False) -> None:
     """Put a copy of a saved model at `target`, whole or not at all."""
     place = Path(target).absolute()
-    _check_target(place, overwrite)
+    refuse_taken(place, overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as directory:
         work = Path(directory)
@@ -104,7 +104,7 @@ def copy_saved_model(source: Path, target: str | Path, overwrite: bool = False) 
         _replace(work, work / "model", place)
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
+def refuse_taken(target: Path, overwrite: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:

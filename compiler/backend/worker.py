@@ -62,6 +62,7 @@ class Worker:
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             pass_fds=(reading,),
             env=environment,
@@ -114,6 +115,7 @@ def _prepared(cluster: Cluster, task: str, settings: Settings, lifeline: int | N
     devices = Counter(device.kind for device in cluster.devices if task_of(device.name) == found.name)
     job = _job(cluster, found.job, found.number, devices, settings) | {"lifeline": lifeline}
     environment = child_environment(RuntimeConfig(memory_limit_mb=settings.memory_limit_mb))
+    environment["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # counts every byte, and does not give pages back only to fault them in again
     if devices.keys() - {"CPU"}:
         environment.pop("CUDA_VISIBLE_DEVICES")
         environment |= {"CUDA_VISIBLE_DEVICES": given} if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None else {}

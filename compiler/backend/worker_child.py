@@ -29,7 +29,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 def main(arguments: list[str]) -> None:
     job = json.loads(arguments[0])
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # in every thread that TensorFlow will start, too: the wait below is for them
-    out = _keep_for_our_lines()
+    out, err = _keep_for_our_lines()
     if job["cores"]:
         os.sched_setaffinity(0, job["cores"])
     if job["lifeline"] is not None:
@@ -41,8 +41,7 @@ def main(arguments: list[str]) -> None:
         _refuse_taken(address)
         functions = _serve(job)
     except Exception as error:
-        print(f"cleave: error: {name} cannot listen on {address}: {' '.join(str(error).split())[:400]}", file=out)
-        out.flush()
+        print(f"cleave: error: {name} cannot listen on {address}: {' '.join(str(error).split())[:400]}", file=err, flush=True)
         os._exit(2)
     print(f"{name} listens on {address}: {job['shown']}", file=out, flush=True)
     signal.sigwait(_ENDING)
@@ -51,13 +50,13 @@ def main(arguments: list[str]) -> None:
     os._exit(0)  # a server of TensorFlow's has no orderly end
 
 
-def _keep_for_our_lines() -> Any:
-    """Standard output as it was; what TensorFlow prints goes nowhere."""
-    ours = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+def _keep_for_our_lines() -> tuple[Any, Any]:
+    """Standard output and standard error as they were; what TensorFlow prints goes nowhere."""
+    ours = [os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace") for descriptor in (1, 2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    return ours
+    return ours[0], ours[1]
 
 
 def _refuse_taken(address: str) -> None:

@@ -34,11 +34,12 @@ def opt(
     limit: int | None, verify_each: bool, validate_each: bool, dump: str | None,
 ) -> None:  # fmt: skip
     """Run passes over FILE.ir and print the module."""
+    if not Path(file).is_file():
+        raise CleaveError(f"{file}: no such file, expected an .ir file")
+
     from compiler.driver.passes import optimise
     from compiler.ir.text import print_module, read_document, write_module
 
-    if not Path(file).is_file():
-        raise CleaveError(f"{file}: no such file, expected an .ir file")
     held, module = read_document(Path(file))
     steps = pipeline if pipeline is not None else held
     if steps is None:

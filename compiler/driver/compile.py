@@ -209,8 +209,7 @@ def check_on_cluster(
     for entry in remote.module.entries:
         progress(f"checking {entry} on {options.cluster.name}")
         original = subject(source.artefact_of(entry), source.module, entry)
-        names = source.locations
-        found[f"{entry} on {options.cluster.name}"] = remote.check(original, entry, pool, executor, options.numerics, names)
+        found[f"{entry} on {options.cluster.name}"] = remote.check(original, entry, pool, executor, options.numerics, source.locations)
     return found
 
 

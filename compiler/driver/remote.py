@@ -67,10 +67,12 @@ class Remote:
             raise _raised(result.error)
         return result.outputs
 
-    def check(self, original: Subject, entry: str, pool: Pool, modules: ModuleExecutor, numerics: str, names: Mapping[str, str]) -> Verdict:
-        """The verdict on what the tasks compute, the original run on this machine; `names`: what the original calls its variables."""
+    def check(
+        self, original: Subject, entry: str, pool: Pool, modules: ModuleExecutor, numerics: str, places: Mapping[str, str]
+    ) -> Verdict:
+        """The verdict on what the tasks compute, the original run on this machine; `places`: its variables' paths."""
         artefact, handles = self.artefact(entry)
-        runner = _Sides(pool, self.executor, artefact, {node: names.get(ref, ref) for node, ref in handles.items()})
+        runner = _Sides(pool, self.executor, artefact, handles, places)
         return Validator(runner, modules, numerics, grappler=(False,)).check(original, artefact)
 
     def reset_memory(self) -> None:
@@ -105,14 +107,23 @@ def _raised(error: RunError) -> CleaveError:
 
 @dataclass
 class _Sides:
-    """An Executor: the candidate runs on the cluster, whatever else in the pool."""
+    """An Executor: the candidate runs on the cluster, whatever else in the pool.
+
+    The original calls a namesake `name@path`; `places` are the paths of the module's variables, so its word for each is found when it ran.
+    """
 
     pool: Pool
     cluster: ClusterExecutor
     candidate: Artefact
-    names: Mapping[str, str]
+    handles: Mapping[str, str]
+    places: Mapping[str, str]
+    _words: dict[str, str] = field(default_factory=dict)
 
     def run(self, artefact: Artefact, requests: Sequence[Arrays], **asked: Any) -> list[RunResult]:
-        if artefact is not self.candidate:
-            return self.pool.run(artefact, requests, **asked)
-        return [by_reference(result, self.names) for result in self.cluster.run(artefact, requests, **asked)]
+        if artefact is self.candidate:
+            names = {node: self._words.get(self.places.get(ref, ""), ref) for node, ref in self.handles.items()}
+            return [by_reference(result, names) for result in self.cluster.run(artefact, requests, **asked)]
+        results = self.pool.run(artefact, requests, **asked)
+        for result in results:
+            self._words |= {name.partition("@")[2]: name for name in result.variables or {} if "@" in name}
+        return results
