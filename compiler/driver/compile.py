@@ -17,6 +17,7 @@ from typing import Any
 from compiler.backend import executor as execution_room
 from compiler.backend.cluster import DEADLINE_SECONDS, ClusterExecutor
 from compiler.backend.function import EntryFunction, build_callable
+from compiler.backend.kernels import has_kernel
 from compiler.backend.pool import Pool
 from compiler.backend.profiles import profile_named
 from compiler.backend.saved_model import Original, copy_saved_model, save
@@ -42,6 +43,7 @@ from compiler.validate import Validator, Verdict, subject
 from cost_model.cluster import Cluster
 from passes import PASSES
 from passes.pipelines import PIPELINES
+from passes.place.kernels import Kernels
 from passes.place.pin import Pins
 from passes.split.choose import Objective, SplitPlan
 from passes.split.wishes import Wishes
@@ -71,7 +73,8 @@ class Options:
     def services(self) -> dict[type, object]:
         """What the passes ask for."""
         wishes = replace(self.follow.follow if self.follow is not None else Wishes(), splits=self.splits)
-        return {Cluster: self.cluster, Objective: self.objective, SplitPlan: SplitPlan(), Pins: Pins(self.pins), Wishes: wishes}
+        asked = {Pins: Pins(self.pins), Wishes: wishes, Kernels: Kernels(has_kernel)}
+        return {Cluster: self.cluster, Objective: self.objective, SplitPlan: SplitPlan(), **asked}
 
 
 @dataclass

@@ -5,7 +5,7 @@ resources   whoever reads or writes a variable, a table or a variant list stands
 state       a variable or table of the model lives where it was saved to be, or on the first worker's host, where a loader puts it
 v1 loops    a graph with Switch, Merge, Enter, ... stays whole
 pins        a node that has a device keeps it, and its group with it
-host        strings, variants and integers that no float is computed from live on a CPU
+host        strings, variants, integers that no float is computed from, and ops an accelerator has no kernel for, live on a CPU
 followers   constants, handles, and views of them go to whoever reads them first
 """
 
@@ -22,6 +22,7 @@ from compiler.ops.spec import Trait
 from cost_model.cluster import Cluster
 from cost_model.flow import Flow
 from cost_model.model import Prices
+from passes.place.kernels import EVERYTHING, Kernels, accelerators
 
 _HOST_TYPES = ("string", "variant")
 _SHARED_TYPES = ("resource", "variant")
@@ -37,7 +38,7 @@ class Groups:
     fixed: Mapping[int, str]
 
 
-def groups_of(graph: Graph, flow: Flow, prices: Prices, cluster: Cluster, pins: Mapping[str, str]) -> Groups:
+def groups_of(graph: Graph, flow: Flow, prices: Prices, cluster: Cluster, pins: Mapping[str, str], kernels: Kernels = EVERYTHING) -> Groups:
     """The groups of a graph; `pins` are the devices nodes already have, as the cluster calls them.  CleaveError where pins contradict."""
     parent = list(range(len(flow)))
     for position, node in enumerate(flow.nodes):
@@ -47,11 +48,16 @@ def groups_of(graph: Graph, flow: Flow, prices: Prices, cluster: Cluster, pins: 
     if any(has(node, Trait.LOOP) for node in flow.nodes):
         for position in range(1, len(flow)):
             _join(parent, 0, position)
+    kinds = accelerators(cluster)
+
+    def runs(name: str) -> bool:
+        return all(kernels.runs(graph, name, kind) for kind in kinds)
+
     group = tuple(_find(parent, position) for position in range(len(flow)))
     return Groups(
         group,
         _followers(graph, flow, prices, pins),
-        tuple(map(_host_only, _types(flow))),
+        tuple(_host_only(types) or not runs(name) for name, types in zip(flow.names, _types(flow), strict=True)),
         _fixed(graph, flow, group, cluster, {**_homes(flow, prices.module, cluster), **pins}),
     )
 

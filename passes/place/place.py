@@ -23,6 +23,7 @@ from cost_model.cluster import Cluster
 from cost_model.flow import Flow, flow_of
 from cost_model.model import Prices
 from passes.place.groups import Groups, groups_of
+from passes.place.kernels import EVERYTHING, Kernels
 from passes.place.schedule import SMALL_BYTES, Conflict, How, Scheduler
 from passes.reorder.judge import ROUNDING, outcome, overflow
 from passes.reorder.ranks import cost_model, kinds_of_workers
@@ -45,8 +46,10 @@ class Place(Pass):
 def _place(module: Module, graph: Graph, prices: Prices, context: Context) -> None:
     cluster = prices.model.cluster
     flow = flow_of(graph)
-    pins = _pins(graph, cluster, context)
-    groups = groups_of(graph, flow, prices, cluster, pins)
+    found = context.services.get(Kernels)
+    kernels = found if isinstance(found, Kernels) else EVERYTHING
+    pins = _pins(graph, cluster, kernels, context)
+    groups = groups_of(graph, flow, prices, cluster, pins, kernels)
     devices = _best(module, graph, prices, flow, groups)
     for name, pin in sorted(pins.items()):
         if devices[name] != pin:
@@ -60,8 +63,11 @@ def _place(module: Module, graph: Graph, prices: Prices, context: Context) -> No
         context.change(graph.name, f"placed {len(changed)} nodes on {', '.join(used)}, copied {copies} small constants")
 
 
-def _pins(graph: Graph, cluster: Cluster, context: Context) -> dict[str, str]:
-    """The devices nodes have, as the cluster calls them; a pin the cluster does not have is reported and dropped."""
+def _pins(graph: Graph, cluster: Cluster, kernels: Kernels, context: Context) -> dict[str, str]:
+    """The devices nodes have, as the cluster calls them; a pin the cluster does not have is reported and dropped.
+
+    What a device has no kernel for runs on its host.
+    """
     pins: dict[str, str] = {}
     for node in graph:
         if not node.device:
@@ -70,6 +76,11 @@ def _pins(graph: Graph, cluster: Cluster, context: Context) -> dict[str, str]:
             pins[node.name] = cluster.resolve(node.device)
         except CleaveError as error:
             context.refuse(node.name, f"its pin is dropped: {error}")
+            continue
+        device = pins[node.name]
+        if not kernels.runs(graph, node.name, cluster.device(device).kind):
+            pins[node.name] = cluster.host(device)
+            context.refuse(node.name, f"{device} has no kernel for {node.op} of these types, it runs on {pins[node.name]}")
     return pins
 
 
