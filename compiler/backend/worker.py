@@ -9,6 +9,7 @@ reach its port can run code in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -48,6 +49,8 @@ def become_worker(cluster: Cluster, task: str, settings: Settings, warn: Callabl
     command, environment = _prepared(cluster, task, settings, None)
     warn(WARNING.format(port=cluster.task(task).address.rpartition(":")[2]))
     sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        os.dup2(sys.stderr.fileno(), 2)  # the command line has put its own elsewhere, to keep TensorFlow's lines out of it
     os.execve(command[0], command, environment)
 
 

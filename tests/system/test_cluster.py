@@ -79,15 +79,19 @@ def test_the_command_is_the_server(tmp_path: Path, ending: signal.Signals) -> No
         "--memory-limit-mb",
         "64",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == f"worker:0 listens on 127.0.0.1:{ports[0]}: CPU:0; at most 64 MB\n"
         assert "listens on all interfaces" in process.stderr.readline()
-        taken = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert taken.returncode == 2 and f"worker:0 cannot listen on 127.0.0.1:{ports[0]}: [Errno 98]" in taken.stdout + taken.stderr
+        taken = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert taken.returncode == 2 and f"cleave: error: worker:0 cannot listen on 127.0.0.1:{ports[0]}: [Errno 98]" in taken.stderr
         process.send_signal(ending)
         begin = time.monotonic()
         assert process.wait(10) == 0 and time.monotonic() - begin < 5
         assert "bytes were the most in use at once" in process.stdout.read()
+    finally:
+        process.kill()
+        process.communicate()
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
