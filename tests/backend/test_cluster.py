@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from compiler.backend.cluster import ClusterExecutor
 from compiler.backend.pool import Pool
 from compiler.ir.module import Module
 from compiler.ir.text import parse_module
+from compiler.ir.types import TensorType
 from cost_model.cluster import Cluster
 from tests.backend.clusters import cluster_text, free_ports, workers
 
@@ -58,10 +60,6 @@ entry @serving_default(%i: i32[]) -> (y = %y) {{
     graph = module.entries["serving_default"]
     graph.set_device("i", device)
     values = np.arange(rows, dtype=np.float32)[:, None] + np.zeros(1024, np.float32)
-    from dataclasses import replace
-
-    from compiler.ir.types import TensorType
-
     literal = module.stores.constant(values)
     graph.set_node(replace(graph.node("w"), attrs={"value": literal}, types=(TensorType(literal.dtype, literal.shape),)))
     return module
@@ -80,16 +78,23 @@ def test_lives_and_deaths() -> None:
         assert [float(r.outputs["count"]) for r in first] == [1, 2] and float((first[1].variables or {})["counter"]) == 2
         assert float(executor.run_module(module, "serving_default", [{"x": x}])[0].outputs["count"]) == 1
 
+        held_open, seven = big(100, T1), [{"i": np.int32(7)}]
+        assert executor.run_module(held_open, "serving_default", seven)[0].error is None
+
         # a stopped worker is named within the deadline, and forgiven when it goes on
         held["worker:1"].send(signal.SIGSTOP)
         begin = time.monotonic()
         stopped = executor.run_module(module, "serving_default", [{"x": x}, {"x": x}])
-        took = time.monotonic() - begin
+        took = [time.monotonic() - begin]
+        begin = time.monotonic()
+        (in_call,) = executor.run_module(held_open, "serving_default", seven)  # its session is open: the call itself is cut short
+        took.append(time.monotonic() - begin)
         held["worker:1"].send(signal.SIGCONT)
-        assert {r.error.kind for r in stopped if r.error} == {"lost"} and took < DEADLINE + 1
+        assert {r.error.kind for r in [*stopped, in_call] if r.error} == {"lost"} and max(took) < DEADLINE + 1
         assert stopped[0].error and stopped[0].error.tasks == ("/job:worker/task:1",)
         assert "task worker:1 at 127.0.0.1" in str(stopped[0].error) and "is silent" in str(stopped[0].error)
         assert executor.run_module(module, "serving_default", [{"x": x}])[0].error is None
+        assert executor.run_module(held_open, "serving_default", seven)[0].error is None
 
         # a killed one at once, and what does not need it goes on
         held["worker:1"].send(signal.SIGKILL)
