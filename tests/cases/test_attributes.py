@@ -335,7 +335,7 @@ CASES = {
                 },
                 x=TALL,
             ),
-            call(x=weight(7, 4)),
+            call(x=weight(4, 4)),
         ),
     ),
 }
